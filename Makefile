@@ -1,0 +1,59 @@
+# Two commands do everything on a machine with Python 3.11+ and make: `make demo` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+EXTRAS := dev,certify,lab,cluster,probe,onnx
+# uv ignores pip's settings, so it is told where local wheels lie; where uv fails, pip does the same work slower.
+define install
+	@UV_FIND_LINKS="$${PIP_FIND_LINKS:-}" $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt $(1) \
+	  || $(BIN)/python -m pip install --quiet -c constraints.txt $(1)
+endef
+
+.PHONY: demo test lint types unit bench docs clean help
+
+help:
+	@echo "make demo   set up .venv, run the tour, write out/demo/report.html"
+	@echo "make test   set up .venv with the test tools, run lint, types and every test"
+	@echo "make lint types unit   the three parts of make test"
+	@echo "make bench  measure again what the README's tables are made from (slow)"
+	@echo "make clean  remove .venv, out and caches"
+
+demo: .venv/.installed
+	@echo "== infoflow demo"
+	@$(BIN)/infoflow demo
+
+test: lint types unit
+
+lint: .venv/.installed-dev
+	@echo "== ruff"
+	@$(BIN)/ruff check .
+
+types: .venv/.installed-dev
+	@echo "== mypy"
+	@$(BIN)/mypy
+
+unit: .venv/.installed-dev
+	@echo "== pytest"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+.venv/bin/python:
+	@echo "== creating .venv"
+	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "infoflow needs Python 3.11 or later"'
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet uv 2>/dev/null || echo "uv is not to be had; pip installs instead"
+
+.venv/.installed: .venv/bin/python pyproject.toml constraints.txt
+	@echo "== installing infoflow (about half a minute)"
+	$(call install,-e ".[certify]")
+	@$(BIN)/python -c 'import torch; print("torch", torch.__version__, "(CUDA build)" if torch.version.cuda else "(CPU build)")'
+	@touch $@
+
+.venv/.installed-dev: .venv/.installed
+	@echo "== installing the test tools and extras: $(EXTRAS)"
+	$(call install,-e ".[$(EXTRAS)]")
+	@touch $@
+
+bench: .venv/.installed-dev
+	@for file in benchmarks/*.py; do case $$file in */_*) ;; *) echo "== $$file"; $(BIN)/python $$file || exit 1;; esac; done
+
+clean:
+	rm -rf .venv out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,27 @@
+"""Know what a Transformer can compute before you train it, and get the proof as weights.
+
+The verbs are loaded when they are first used, so `import infoflow` costs numpy alone.
+"""
+
+import importlib
+from typing import Any
+
+from infoflow.architecture import Architecture
+from infoflow.errors import InfoFlowError, JobError
+
+__version__ = "0.1.0"
+
+# public name -> module that defines it; loaded on first use.
+_LAZY: dict[str, str] = {}
+
+__all__ = ["Architecture", "InfoFlowError", "JobError", *_LAZY]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'infoflow' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(_LAZY))

@@ -1,0 +1,218 @@
+"""Architecture: heads, embedding, width, positions, mask; the spelling, and the parameter count of the model.
+
+The model is the one of Section 3 of the InfoFlow paper (arXiv:2605.17930v1): layer l has h_l heads of dimension n_l,
+E_l = h_l n_l, and a two-layer feed-forward block of hidden width w_l behind it (the last one is the read-out).
+"""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from infoflow.errors import InfoFlowError, unknown
+
+Positions = Literal["none", "additive", "augmented"]
+Mask = Literal["none", "causal"]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Per-layer heads, total embedding per layer, feed-forward width per layer.
+
+    `embed` and `width` may be one integer for all layers. `width=None` means the ratio of the InfoFlow paper's
+    experiments, w = 16D at E = 6D, i.e. ceil(8 E_l / 3).
+    """
+
+    heads: tuple[int, ...]
+    embed: tuple[int, ...]
+    width: tuple[int, ...] | None = None
+    positions: Positions = "none"
+    mask: Mask = "none"
+    kv_heads: tuple[int, ...] | None = None
+    rotary: bool = False
+
+    def __init__(
+        self,
+        heads: int | tuple[int, ...],
+        embed: int | tuple[int, ...],
+        width: int | tuple[int, ...] | None = None,
+        positions: Positions = "none",
+        mask: Mask = "none",
+        kv_heads: int | tuple[int, ...] | None = None,
+        rotary: bool = False,
+    ) -> None:
+        layers = (heads,) if isinstance(heads, int) else tuple(heads)
+        if not layers:
+            raise InfoFlowError("expected at least one layer, got heads=(); give heads as in heads=4,4.")
+        put = object.__setattr__
+        put(self, "heads", _positive("heads", layers, len(layers)))
+        put(self, "embed", _positive("embed", embed, len(layers)))
+        put(self, "width", None if width is None else _positive("width", width, len(layers)))
+        put(self, "positions", _choice("positions", positions, get_args(Positions)))
+        put(self, "mask", _choice("mask", mask, get_args(Mask)))
+        put(self, "kv_heads", None if kv_heads is None else _positive("kv_heads", kv_heads, len(layers)))
+        put(self, "rotary", bool(rotary))
+        for layer, (h, total) in enumerate(zip(self.heads, self.embed, strict=True), 1):
+            if total % h:
+                raise InfoFlowError(
+                    f"expected embed divisible by heads in every layer, got embed={total}, heads={h} in layer {layer}; "
+                    f"take embed={-(-total // h) * h}."
+                )
+        for layer, (h, kv) in enumerate(zip(self.heads, self.kv_heads or self.heads, strict=True), 1):
+            if h % kv:
+                raise InfoFlowError(
+                    f"expected kv_heads to divide heads, got kv_heads={kv}, heads={h} in layer {layer}."
+                )
+
+    @property
+    def layers(self) -> int:
+        return len(self.heads)
+
+    @property
+    def head_dims(self) -> tuple[int, ...]:
+        """n_l = E_l / h_l."""
+        return tuple(total // h for h, total in zip(self.heads, self.embed, strict=True))
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """w_1..w_L with the default filled in; the last one is the read-out's."""
+        return self.width if self.width is not None else tuple(-(-8 * total // 3) for total in self.embed)
+
+    def parameters(self, d: int, outputs: int = 1, T: int | None = None) -> int:
+        """Number of parameters of the Section 3 model:
+
+            (d E_1 + E_1) + E_1 + sum_l (2 E_l^2 + 2 k_l n_l E_l)
+            + sum_{l<L} (E_l w_l + w_l + w_l E_{l+1} + E_{l+1}) + (E_L w_L + w_L + w_L o + o)
+
+        with k_l the key-value heads (h_l unless grouped; then 2 k_l n_l E_l = 2 E_l^2). Learned positions add
+        T E_1 (additive); augmented positions take no rows of the linear encoder: they need the module's split and
+        are counted there.
+        """
+        E, w, n = self.embed, self.widths, self.head_dims
+        kv = self.kv_heads or self.heads
+        total = d * E[0] + E[0] + E[0]
+        if self.positions == "additive":
+            if T is None:
+                raise InfoFlowError("expected T to count learned positions, got none; pass parameters(d, T=...).")
+            total += T * E[0]
+        total += sum(2 * E[l] ** 2 + 2 * kv[l] * n[l] * E[l] for l in range(self.layers))
+        total += sum(E[l] * w[l] + w[l] + w[l] * E[l + 1] + E[l + 1] for l in range(self.layers - 1))
+        return total + E[-1] * w[-1] + w[-1] + w[-1] * outputs + outputs
+
+    def with_(self, **changes: Any) -> "Architecture":
+        return replace(self, **changes)
+
+    def __str__(self) -> str:
+        """The spelling; `Architecture.parse(str(a)) == a`."""
+        words = [f"heads={_join(self.heads)}", f"embed={_join(self.embed)}"]
+        if self.width is not None:
+            words.append(f"width={_join(self.width)}")
+        if self.positions != "none":
+            words.append(f"positions={self.positions}")
+        if self.mask != "none":
+            words.append(f"mask={self.mask}")
+        if self.kv_heads is not None:
+            words.append(f"kv_heads={_join(self.kv_heads)}")
+        if self.rotary:
+            words.append("rotary=true")
+        return " ".join(words)
+
+    @classmethod
+    def parse(cls, spelling: str) -> "Architecture":
+        """`heads=4,4 embed=24,24 width=64`, or `hf:PATH` for a Hugging Face config.json."""
+        if spelling.startswith("hf:"):
+            return from_hugging_face(spelling[3:])
+        known = ["heads", "embed", "width", "positions", "mask", "kv_heads", "rotary"]
+        fields: dict[str, Any] = {}
+        for word in spelling.split():
+            key, equals, value = word.partition("=")
+            if not equals:
+                raise InfoFlowError(f"expected words like heads=4,4, got {word!r}; write key=value.")
+            if key not in known:
+                raise unknown("architecture key", key, known)
+            if key in fields:
+                raise InfoFlowError(f"expected each key once, got {key!r} twice; remove one.")
+            fields[key] = _parse_value(key, value)
+        for key in ("heads", "embed"):
+            if key not in fields:
+                raise InfoFlowError(f"expected {key}=..., got {spelling!r}; write for example 'heads=4,4 embed=24,24'.")
+        return cls(**fields)
+
+
+def from_hugging_face(path: str | Path) -> Architecture:
+    """Read BERT, GPT-2 or Llama keys from a `config.json` (or the folder that holds it)."""
+    file = Path(path)
+    file = file / "config.json" if file.is_dir() else file
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InfoFlowError(f"expected a Hugging Face config.json, could not read {file} ({error}).") from None
+    if not isinstance(config, dict):
+        raise InfoFlowError(f"expected an object in {file}, got {type(config).__name__}.")
+
+    def read(*names: str) -> int | None:
+        for name in names:
+            if name in config and config[name] is not None:
+                value = config[name]
+                if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                    raise InfoFlowError(f"expected a positive integer for {name!r} in {file}, got {value!r}.")
+                return value
+        return None
+
+    layers = read("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+    heads = read("num_attention_heads", "n_head", "num_heads", "n_heads")
+    hidden = read("hidden_size", "n_embd", "d_model", "dim")
+    for name, value in (("layers", layers), ("attention heads", heads), ("hidden size", hidden)):
+        if value is None:
+            raise InfoFlowError(
+                f"expected the number of {name} in {file}, found no key for it (BERT, GPT-2, Llama names)."
+            )
+    assert layers is not None
+    assert heads is not None
+    assert hidden is not None
+    width = read("intermediate_size", "n_inner") or 4 * hidden
+    kv = read("num_key_value_heads", "n_kv_heads")
+    kind = str(config.get("model_type", ""))
+    rotary = "rope_theta" in config or "rope_scaling" in config or "rope_parameters" in config
+    decoder = rotary or "n_embd" in config or kind in {"gpt2", "llama", "gpt_neox", "mistral", "qwen2"}
+    return Architecture(
+        heads=(heads,) * layers,
+        embed=(hidden,) * layers,
+        width=width,
+        positions="none" if rotary else "additive",
+        mask="causal" if decoder else "none",
+        kv_heads=None if kv is None or kv == heads else (kv,) * layers,
+        rotary=rotary,
+    )
+
+
+def _positive(name: str, value: int | tuple[int, ...], layers: int) -> tuple[int, ...]:
+    values = (value,) * layers if isinstance(value, int) else tuple(value)
+    if len(values) == 1:
+        values = values * layers
+    if len(values) != layers:
+        raise InfoFlowError(f"expected one {name} per layer ({layers}), got {len(values)}: {name}={_join(values)}.")
+    if any(isinstance(v, bool) or not isinstance(v, int) or v < 1 for v in values):
+        raise InfoFlowError(f"expected positive integers for {name}, got {value!r}.")
+    return values
+
+
+def _choice(name: str, value: str, options: tuple[str, ...]) -> str:
+    if value not in options:
+        raise InfoFlowError(f"expected {name} to be one of {', '.join(options)}, got {value!r}.")
+    return value
+
+
+def _parse_value(key: str, value: str) -> Any:
+    if key in ("positions", "mask"):
+        return value
+    if key == "rotary":
+        return _choice("rotary", value.lower(), ("true", "false")) == "true"
+    try:
+        return tuple(int(part) for part in value.split(","))
+    except ValueError:
+        raise InfoFlowError(f"expected integers in {key}={value!r}; write for example {key}=4,4.") from None
+
+
+def _join(values: tuple[Any, ...]) -> str:
+    return ",".join(str(v) for v in values)

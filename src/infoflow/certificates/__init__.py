@@ -1,0 +1,3 @@
+from infoflow.certificates.certificate import Certificate
+
+__all__ = ["Certificate"]

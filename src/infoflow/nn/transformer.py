@@ -1,0 +1,222 @@
+"""The one Transformer of this project: Section 3 of the InfoFlow paper, eq. (1) and (2).
+
+    x'_l(t) = x_l(t) + W_O Concat_i sum_s softmax_s(beta <W_Q,i x_l(t), W_K,i x_l(s)>) W_V,i x_l(s)
+    x_{l+1}(t) = F_l(x'_l(t)),   y = F^(c'_L)
+
+Keys are the T tokens, never the CLS; the last layer is read by the CLS alone. Every parameter may carry leading
+model axes (`stack`): a stack of M models runs in one pass, X is then (M, B, T, d), and the code below is the same.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from infoflow.nn.attention import attention
+from infoflow.nn.config import TransformerConfig
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "gelu": nn.functional.gelu,
+    "relu": torch.relu,
+    "sigmoid": torch.sigmoid,
+    "identity": lambda x: x,
+}
+
+
+@dataclass
+class States:
+    """What a forward pass saw, layer by layer; filled when `forward(X, states=States())` asks for it."""
+
+    inputs: list[Tensor] = field(default_factory=list)  # x_l (.., T(+1), E_l), CLS last
+    attended: list[Tensor] = field(default_factory=list)  # x'_l
+    weights: list[Tensor] = field(default_factory=list)  # (.., heads, queries, T)
+    readout: Tensor | None = None  # what the read-out block sees
+
+
+class Linear(nn.Module):
+    """y = x W' + b with optional leading model axes on W (*stack, out, in) and b (*stack, out)."""
+
+    def __init__(self, inputs: int, outputs: int, stack: tuple[int, ...]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(*stack, outputs, inputs))
+        self.bias = nn.Parameter(torch.empty(*stack, outputs))
+
+    def forward(self, x: Float[Tensor, "... inputs"]) -> Float[Tensor, "... outputs"]:
+        stack = self.weight.ndim - 2
+        extra = x.ndim - stack - 2  # axes between the model axes and (rows, inputs)
+        weight, bias = self.weight.mT, self.bias.unsqueeze(-2)
+        for _ in range(extra):
+            weight, bias = weight.unsqueeze(stack), bias.unsqueeze(stack)
+        return x @ weight + bias
+
+
+class FeedForward(nn.Module):
+    """`layers` hidden layers of one width, then an affine map; optional skip."""
+
+    def __init__(self, sizes: list[int], activation: str, skip: bool, stack: tuple[int, ...]) -> None:
+        super().__init__()
+        self.maps = nn.ModuleList(Linear(a, b, stack) for a, b in pairwise(sizes))
+        self.activation, self.skip = activation, skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x
+        for position, layer in enumerate(self.maps):
+            y = layer(y)
+            if position < len(self.maps) - 1:
+                y = ACTIVATIONS[self.activation](y)
+        return x + y if self.skip else y
+
+
+class AttentionLayer(nn.Module):
+    """h heads of dimension n on E = h n coordinates; W_Q, W_K, W_V are (*stack, h, n, E), W_O is (*stack, E, E)."""
+
+    def __init__(self, config: TransformerConfig, layer: int, stack: tuple[int, ...]) -> None:
+        super().__init__()
+        h, n = config.heads[layer], config.head_dims[layer]
+        E = h * n
+        self.query = nn.Parameter(torch.empty(*stack, h, n, E))
+        self.key = nn.Parameter(torch.empty(*stack, h, n, E))
+        self.value = None if config.share_key_value else nn.Parameter(torch.empty(*stack, h, n, E))
+        self.output = nn.Parameter(torch.empty(*stack, E, E))
+        self.norm = Norm(E, stack) if config.layer_norm else None
+        self.beta, self.hard, self.residual, self.mask = config.betas[layer], config.hard, config.residual, config.mask
+
+    def forward(self, x: Float[Tensor, "... rows E"], T: int, cls_only: bool, states: States | None) -> Tensor:
+        """x holds the T tokens and, behind them, the CLS when there is one; returns x' for the CLS only or for all."""
+        stack = self.query.ndim - 3
+        asked = x[..., T:, :] if cls_only else x
+        q = _heads(asked, self.query, stack)  # (*stack, B, h, queries, n)
+        k = _heads(x[..., :T, :], self.key, stack)
+        v = k if self.value is None else _heads(x[..., :T, :], self.value, stack)
+        out, weights = attention(q, k, v, self.beta, self._visible(asked.shape[-2], T, cls_only, x.device), self.hard)
+        joined = out.movedim(-3, -2).flatten(-2)  # (*stack, B, queries, h n): head i is block i
+        update = joined @ self.output.mT.unsqueeze(stack)
+        result = asked + update if self.residual else update
+        result = result if self.norm is None else self.norm(result)
+        if states is not None:
+            states.weights.append(weights)
+            states.attended.append(result)
+        return result
+
+    def _visible(self, queries: int, T: int, cls_only: bool, device: torch.device) -> Tensor | None:
+        if self.mask == "none" or cls_only:
+            return None
+        visible = torch.ones(queries, T, dtype=torch.bool, device=device)
+        visible[:T] = torch.ones(T, T, dtype=torch.bool, device=device).tril()
+        return visible
+
+
+class Norm(nn.Module):
+    """Layer norm over the last axis with optional leading model axes."""
+
+    def __init__(self, size: int, stack: tuple[int, ...]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(*stack, size))
+        self.bias = nn.Parameter(torch.zeros(*stack, size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = nn.functional.layer_norm(x, x.shape[-1:])
+        shape = self.weight.shape[:-1] + (1,) * (x.ndim - self.weight.ndim) + self.weight.shape[-1:]
+        return y * self.weight.view(shape) + self.bias.view(shape)
+
+
+class Transformer(nn.Module):
+    """X (*stack, B, T, d) -> (*stack, B) or (*stack, B, outputs); without CLS (*stack, B, T, outputs)."""
+
+    def __init__(self, config: TransformerConfig, stack: tuple[int, ...] = ()) -> None:
+        super().__init__()
+        self.config, self.stack = config, stack
+        E, L, hidden = config.embed, config.layers, config.ffn_layers
+        token_size = E[0] - config.position_dim
+        activation = config.activation
+        if config.encoder == "none":
+            self.encoder: FeedForward | None = None
+        else:
+            sizes = [config.dim] + [config.encoder_width] * (config.encoder == "mlp") + [token_size]
+            self.encoder = FeedForward(sizes, config.encoder_activation or activation, False, stack)
+        table = config.length + config.cls  # the CLS has a position of its own (C.3)
+        size = config.position_dim if config.positions == "augmented" else E[0]
+        self.position = nn.Parameter(torch.empty(*stack, table, size)) if config.positions != "none" else None
+        self.cls_token = nn.Parameter(torch.empty(*stack, E[0])) if config.cls else None
+        self.attentions = nn.ModuleList(AttentionLayer(config, l, stack) for l in range(L))
+        self.ffns = nn.ModuleList(
+            FeedForward([E[l], *[config.widths[l]] * hidden, E[l + 1]], activation, config.ffn_skip, stack)
+            for l in range(L - 1)
+        )
+        last = [E[-1], *[config.widths[-1]] * hidden, config.outputs]
+        self.readout = (
+            FeedForward(last, config.readout_activation or activation, False, stack) if config.readout else None
+        )
+        self.zero()
+
+    def zero(self) -> None:
+        """All parameters 0 (layer-norm gains 1): the blank sheet of the constructions."""
+        for name, parameter in self.named_parameters():
+            nn.init.constant_(parameter, 1.0 if name.endswith("norm.weight") else 0.0)
+
+    def initialise(self, generator: torch.Generator, scale: float = 1.0) -> None:
+        """Uniform(+-scale/sqrt(fan_in)) for weights, the usual PyTorch law; CLS and positions normal with std 0.02."""
+        for name, parameter in self.named_parameters():
+            if "norm" in name:
+                continue
+            if name in ("cls_token", "position"):
+                parameter.data.normal_(0.0, 0.02, generator=generator)
+                continue
+            fan = parameter.shape[-1] if not name.endswith("bias") else self._fan_of_bias(name)
+            limit = scale / math.sqrt(fan)
+            parameter.data.uniform_(-limit, limit, generator=generator)
+
+    def _fan_of_bias(self, name: str) -> int:
+        return int(self.get_parameter(name.removesuffix("bias") + "weight").shape[-1])
+
+    def embed(self, X: Float[Tensor, "... T d"]) -> Float[Tensor, "... rows E"]:
+        """Encode the tokens, add or append positions, put the CLS behind them."""
+        tokens = X if self.encoder is None else self.encoder(X)
+        T, stack = X.shape[-2], len(self.stack)
+        cls = None
+        if self.cls_token is not None:
+            shape = (*X.shape[:-2], 1, self.cls_token.shape[-1])
+            cls = self.cls_token.view(*self.stack, *(1,) * (X.ndim - stack - 1), -1).expand(shape)
+        if self.position is not None:
+            table = self.position.unsqueeze(stack)
+            if self.config.positions == "augmented":
+                tokens = torch.cat([tokens, table[..., :T, :].expand(*tokens.shape[:-1], -1)], -1)
+            else:
+                tokens = tokens + table[..., :T, :]
+                cls = cls + table[..., -1:, :] if cls is not None else None
+        return tokens if cls is None else torch.cat([tokens, cls], -2)
+
+    def forward(self, X: Float[Tensor, "... T d"], states: States | None = None) -> Tensor:
+        state = self.represent(X, states)
+        if states is not None:
+            states.readout = state
+        y = state if self.readout is None else self.readout(state)
+        if self.config.cls:
+            y = y[..., 0, :]
+        return y[..., 0] if y.shape[-1] == 1 and self.readout is not None and self.config.cls else y
+
+    def represent(self, X: Float[Tensor, "... T d"], states: States | None = None) -> Tensor:
+        """The state the read-out sees: (.., 1, E_L) for the CLS, (.., T, E_L) without."""
+        T = X.shape[-2]
+        x = self.embed(X)
+        for l, layer in enumerate(self.attentions):
+            if states is not None:
+                states.inputs.append(x)
+            x = layer(x, T, self.config.cls and l == self.config.layers - 1, states)
+            if l < self.config.layers - 1:
+                x = self.ffns[l](x)
+        return x
+
+
+def _heads(
+    x: Float[Tensor, "... rows E"], weight: Float[Tensor, "... h n E"], stack: int
+) -> Float[Tensor, "... h rows n"]:
+    """Project to all heads at once: (*stack, B, rows, E) x (*stack, h, n, E) -> (*stack, B, h, rows, n)."""
+    h, n, E = weight.shape[-3:]
+    flat = weight.reshape(*weight.shape[:-3], h * n, E).mT.unsqueeze(stack)
+    return (x @ flat).unflatten(-1, (h, n)).movedim(-2, -3)

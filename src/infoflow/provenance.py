@@ -1,0 +1,50 @@
+"""Where a number comes from: command, commit, versions, machine kind. Every recorded JSON carries this."""
+
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+
+def provenance(packages: tuple[str, ...] = ("numpy", "torch")) -> dict[str, Any]:
+    return {
+        "command": " ".join(
+            [
+                "infoflow"
+                if Path(sys.argv[0]).name in {"infoflow", "__main__.py"}
+                else f"python {Path(sys.argv[0]).name}",
+                *sys.argv[1:],
+            ]
+        ),
+        "commit": _commit(),
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in packages}},
+        "machine": machine_kind(),
+    }
+
+
+def machine_kind() -> str:
+    cores = os.cpu_count()
+    kind = f"{platform.machine()}, {cores} cores"
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        kind += f", {torch.cuda.get_device_name(0)}"
+    return kind
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    command = ["git", "rev-parse", "--short=12", "HEAD"]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return run.stdout.strip()

@@ -1,0 +1,132 @@
+"""Polynomial maps R^d -> R^m: the features, unary scores and outer maps of the target grammar.
+
+Small, exact in structure, evaluated on numpy arrays and torch tensors alike, with bounds over boxes.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from infoflow.errors import InfoFlowError
+
+
+@dataclass(frozen=True, eq=False)
+class Polynomial:
+    """p(x)_j = sum_m coefficients[j, m] * prod_i x_i ** exponents[m, i]."""
+
+    exponents: np.ndarray  # (m, d) non-negative integers
+    coefficients: np.ndarray  # (outputs, m)
+
+    def __post_init__(self) -> None:
+        exponents = np.asarray(self.exponents, dtype=np.int64)
+        coefficients = np.asarray(self.coefficients, dtype=np.float64)
+        if exponents.ndim != 2 or coefficients.ndim != 2 or coefficients.shape[1] != exponents.shape[0]:
+            raise InfoFlowError(
+                "expected exponents (m, d) and coefficients (outputs, m), "
+                f"got {exponents.shape} and {coefficients.shape}."
+            )
+        if (exponents < 0).any() or not np.isfinite(coefficients).all():
+            raise InfoFlowError("expected non-negative exponents and finite coefficients in a polynomial.")
+        object.__setattr__(self, "exponents", exponents)
+        object.__setattr__(self, "coefficients", coefficients)
+
+    @property
+    def inputs(self) -> int:
+        return int(self.exponents.shape[1])
+
+    @property
+    def outputs(self) -> int:
+        return int(self.coefficients.shape[0])
+
+    @property
+    def degree(self) -> int:
+        """Largest total degree of a monomial with a non-zero coefficient (0 for the zero polynomial)."""
+        used = np.abs(self.coefficients).max(axis=0, initial=0.0) > 0
+        return int(self.exponents[used].sum(axis=1).max(initial=0))
+
+    @property
+    def is_linear(self) -> bool:
+        """True when every used monomial has degree exactly one, so that p(x) = W x."""
+        used = np.abs(self.coefficients).max(axis=0, initial=0.0) > 0
+        return bool((self.exponents[used].sum(axis=1) == 1).all())
+
+    def affine(self) -> tuple[Float[np.ndarray, "outputs d"], Float[np.ndarray, " outputs"]]:
+        """(W, b) with p(x) = W x + b; refuses degree above one."""
+        if self.degree > 1:
+            raise InfoFlowError(f"expected an affine map, got a polynomial of degree {self.degree}.")
+        weight = np.zeros((self.outputs, self.inputs))
+        bias = np.zeros(self.outputs)
+        for m, exponent in enumerate(self.exponents):
+            if exponent.sum() == 0:
+                bias += self.coefficients[:, m]
+            elif exponent.sum() == 1:
+                weight[:, int(exponent.argmax())] += self.coefficients[:, m]
+        return weight, bias
+
+    def __call__(self, x: Any) -> Any:
+        """x (..., d) numpy or torch -> (..., outputs) of the same kind."""
+        if self.degree <= 1:
+            weight, bias = self.affine()
+            return x @ _like(weight.T.copy(), x) + _like(bias, x)
+        total = 0
+        for m, exponent in enumerate(self.exponents):
+            term = 1
+            for i, power in enumerate(exponent):
+                if power:
+                    term = term * x[..., i] ** int(power)
+            column = _like(self.coefficients[:, m], x)
+            total = total + (column * term[..., None] if not isinstance(term, int) else column)
+        return total if getattr(total, "ndim", 1) > 1 else total + 0 * x[..., :1]
+
+    def derivative(self, i: int) -> "Polynomial":
+        """d p / d x_i, again a polynomial."""
+        exponents = self.exponents.copy()
+        coefficients = self.coefficients * exponents[:, i]
+        exponents[:, i] = np.maximum(exponents[:, i] - 1, 0)
+        return Polynomial(exponents, coefficients)
+
+    def bound(self, radius: Float[np.ndarray, " d"] | float) -> Float[np.ndarray, " outputs"]:
+        """sup over |x_i| <= radius_i of |p(x)_j|, at most sum_m |c_jm| prod_i radius_i ** e_mi."""
+        powers = np.prod(np.broadcast_to(radius, (self.inputs,)) ** self.exponents, axis=1)
+        result: np.ndarray = np.abs(self.coefficients) @ powers
+        return result
+
+    @classmethod
+    def linear(cls, weight: Any) -> "Polynomial":
+        weight = np.atleast_2d(np.asarray(weight, dtype=np.float64))
+        return cls(np.eye(weight.shape[1], dtype=np.int64), weight)
+
+    @classmethod
+    def affine_map(cls, weight: Any, bias: Any) -> "Polynomial":
+        weight = np.atleast_2d(np.asarray(weight, dtype=np.float64))
+        bias = np.broadcast_to(np.asarray(bias, dtype=np.float64), (weight.shape[0],))
+        exponents = np.vstack([np.eye(weight.shape[1], dtype=np.int64), np.zeros((1, weight.shape[1]), dtype=np.int64)])
+        return cls(exponents, np.hstack([weight, bias[:, None]]))
+
+    @classmethod
+    def identity(cls, d: int) -> "Polynomial":
+        return cls.linear(np.eye(d))
+
+    @classmethod
+    def constant(cls, value: float, d: int) -> "Polynomial":
+        return cls(np.zeros((1, d), dtype=np.int64), np.array([[value]]))
+
+    @classmethod
+    def quadratic(cls, matrix: Any, vector: Any = 0.0, constant: float = 0.0) -> "Polynomial":
+        """x' M x + v' x + c, one output."""
+        matrix = np.asarray(matrix, dtype=np.float64)
+        d = matrix.shape[0]
+        unit = np.eye(d, dtype=np.int64)
+        pairs = [(i, j) for i in range(d) for j in range(i, d)]
+        squares = np.array([unit[i] + unit[j] for i, j in pairs], dtype=np.int64).reshape(-1, d)
+        weights = np.array([matrix[i, i] if i == j else matrix[i, j] + matrix[j, i] for i, j in pairs])
+        exponents = np.vstack([squares, unit, np.zeros((1, d), dtype=np.int64)])
+        row = np.concatenate([weights, np.broadcast_to(np.asarray(vector, dtype=np.float64), (d,)), [constant]])
+        return cls(exponents, row[None, :])
+
+
+def _like(array: np.ndarray, x: Any) -> Any:
+    """`array` as the kind, dtype and device of x."""
+    return array.astype(x.dtype) if isinstance(x, np.ndarray) else x.new_tensor(array)
