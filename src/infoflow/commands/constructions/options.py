@@ -1,0 +1,35 @@
+"""Options of a construction: strings from the command line, taken one by one, nothing left over."""
+
+from collections.abc import Callable
+from typing import Any
+
+from infoflow.errors import InfoFlowError, unknown
+
+REQUIRED: Any = object()
+
+
+class Options:
+    """`options.take("a", float, -1.0)` converts and removes; `options.done()` refuses what nobody took."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._left = dict(options)
+        self._known: list[str] = []
+
+    def take(self, name: str, convert: Callable[[str], Any], default: Any = REQUIRED) -> Any:
+        self._known.append(name)
+        if name not in self._left:
+            if default is REQUIRED:
+                raise InfoFlowError(f"expected option --{name}, got none; add --{name} VALUE.")
+            return default
+        text = self._left.pop(name)
+        try:
+            return convert(text)
+        except InfoFlowError:
+            raise
+        except (ValueError, TypeError):
+            kind = getattr(convert, "__name__", "value")
+            raise InfoFlowError(f"expected --{name} to be a {kind}, got {text!r}.") from None
+
+    def done(self) -> None:
+        for name in self._left:
+            raise unknown("option", f"--{name}", [f"--{known}" for known in self._known])
