@@ -1,0 +1,67 @@
+"""The rules of the house, read from the source: rooms import only from rooms above, `import infoflow` stays light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "infoflow"
+BASE = ["errors", "architecture", "files", "progress", "provenance"]
+ROOMS = ["targets", "certificates", "flow", "report", "nn", "construct", "refutations", "train", "probes", "lab"]
+ORDER = dict.fromkeys(BASE, 0) | {name: 1 + i for i, name in enumerate(ROOMS)} | {"commands": 99, "cli": 100}
+
+
+def imported(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+            if node.module == "infoflow":
+                names |= {f"infoflow.{alias.name}" for alias in node.names}
+    return names
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_a_room_imports_only_from_rooms_above(path: Path) -> None:
+    room = room_of(path)
+    if room in {"__init__", "__main__"}:
+        return
+    assert room in ORDER, f"{room} is not a room of the house"
+    for name in imported(path):
+        if name.startswith("infoflow."):
+            other = name.split(".")[1]
+            if other in ORDER:
+                assert ORDER[other] <= ORDER[room], f"{path.relative_to(SOURCE)} imports {name} from below"
+
+
+def test_no_verb_names_a_room() -> None:
+    verbs = {"predict", "plan", "trace", "scale", "build", "certify", "refute", "fit", "probe", "load"}
+    assert not verbs & {p.name for p in SOURCE.iterdir()}
+
+
+HEAVY = ["torch", "scipy", "matplotlib", "flint", "ray", "transformers", "polars", "onnx", "triton", "click"]
+
+
+@pytest.mark.parametrize("module", ["infoflow", "infoflow.targets", "infoflow.flow", "infoflow.certificates"])
+def test_light_rooms_stay_light(module: str) -> None:
+    code = f"import {module}, sys; print(' '.join(m for m in {HEAVY!r} if m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_help_never_imports_torch() -> None:
+    code = (
+        "import sys\nfrom infoflow.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("False")
+    assert "predict" in done.stdout
