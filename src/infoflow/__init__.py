@@ -12,7 +12,11 @@ from infoflow.errors import InfoFlowError, JobError
 __version__ = "0.1.0"
 
 # public name -> module that defines it; loaded on first use.
-_LAZY: dict[str, str] = {}
+_LAZY: dict[str, str] = {
+    "load": "infoflow.nn.files",
+    "fit": "infoflow.train.fit",
+    "fit_many": "infoflow.train.fit",
+}
 
 __all__ = ["Architecture", "InfoFlowError", "JobError", *_LAZY]
 

@@ -1,7 +1,8 @@
 """The configuration of the one Transformer. Options are fields, never subclasses."""
 
+import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
@@ -51,6 +52,34 @@ class TransformerConfig:
             raise InfoFlowError(f"expected one scale per layer ({layers}), got {len(self.scales)}.")
         if self.positions != "none" and self.length < 1:
             raise InfoFlowError("expected length >= 1 with positions, got 0; set length=T.")
+        self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        """Shapes that cannot exist, with the number that makes them impossible."""
+        E = self.embed
+        positive = {"dim": (self.dim,), "outputs": (self.outputs,), "ffn_layers": (self.ffn_layers,)}
+        for name, values in {
+            **positive,
+            "heads": self.heads,
+            "head_dims": self.head_dims,
+            "widths": self.widths,
+        }.items():
+            if any(value < 1 for value in values):
+                raise InfoFlowError(f"expected {name} of at least 1, got {values}.")
+        allowed = range(1, E[0]) if self.positions == "augmented" else range(1)
+        if self.position_dim not in allowed:
+            raise InfoFlowError(
+                f"expected position_dim between 1 and E_1 - 1 = {E[0] - 1} with augmented positions and 0 without, "
+                f"got {self.position_dim} with positions={self.positions}."
+            )
+        if self.encoder == "none" and self.dim != E[0] - self.position_dim:
+            raise InfoFlowError(
+                f"expected d = {E[0] - self.position_dim} when tokens enter as they are, got d = {self.dim}."
+            )
+        if self.encoder == "mlp" and self.encoder_width < 1:
+            raise InfoFlowError("expected encoder_width of at least 1 with encoder='mlp', got 0; set encoder_width.")
+        if self.ffn_skip and len(set(E)) > 1:
+            raise InfoFlowError(f"expected equal embeddings in all layers with ffn_skip, got {E}.")
 
     @property
     def layers(self) -> int:
@@ -66,7 +95,14 @@ class TransformerConfig:
 
     @classmethod
     def of(cls, arch: Architecture, dim: int, outputs: int = 1, T: int = 0, **options: Any) -> "TransformerConfig":
-        """The trainable model of an Architecture."""
+        """The trainable model of an Architecture; augmented positions take half of E_1 by default."""
+        if arch.kv_heads is not None or arch.rotary:
+            raise InfoFlowError(
+                "expected an architecture without grouped key-value heads and rotary positions, "
+                f"got {arch}; those are for predictions only."
+            )
+        if arch.positions == "augmented":
+            options.setdefault("position_dim", max(arch.embed[0] // 2, 1))
         return cls(
             dim=dim,
             heads=arch.heads,
@@ -83,12 +119,35 @@ class TransformerConfig:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, payload: dict[str, Any]) -> "TransformerConfig":
-        unknown = set(payload) - set(cls.__dataclass_fields__)
-        if unknown:
+    def from_json(cls, payload: Any) -> "TransformerConfig":
+        """Read a configuration from outside: every field known, of its type, finite."""
+        if not isinstance(payload, dict):
+            raise InfoFlowError(f"expected a configuration object, got {type(payload).__name__}.")
+        extra = set(payload) - set(cls.__dataclass_fields__)
+        if extra:
             raise InfoFlowError(
-                f"expected known configuration fields, got {sorted(unknown)}; the file is from another version."
+                f"expected known configuration fields, got {sorted(extra)}; the file is from another version."
             )
-        tuples = {"heads", "head_dims", "widths", "scales"}
-        fields: dict[str, Any] = {key: tuple(value) if key in tuples else value for key, value in payload.items()}
+        hints = get_type_hints(cls)
+        fields = {name: _typed(name, value, hints[name]) for name, value in payload.items()}
+        for name in ("dim", "heads", "head_dims", "widths"):
+            if name not in fields:
+                raise InfoFlowError(f"expected configuration field {name!r}, found none.")
         return cls(**fields)
+
+
+def _typed(name: str, value: Any, hint: Any) -> Any:
+    """`value` as the annotated type of field `name`, or the reason why not."""
+    options = get_args(hint)
+    if hint is bool or hint is int:
+        good = type(value) is hint
+    elif options and all(isinstance(option, str) for option in options):  # a Literal
+        good = value in options
+    elif type(None) in options:  # Activation | None
+        good = value is None or value in get_args(options[0])
+    else:  # tuple[int, ...] or tuple[float, ...]
+        kinds = (int,) if options[0] is int else (int, float)
+        good = isinstance(value, list) and all(type(v) in kinds and math.isfinite(v) for v in value)
+    if not good:
+        raise InfoFlowError(f"expected a valid value for configuration field {name!r}, got {value!r}.")
+    return tuple(value) if isinstance(value, list) else value

@@ -11,11 +11,15 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from infoflow.errors import InfoFlowError
+from infoflow.nn import files
 from infoflow.nn.attention import attention
 from infoflow.nn.config import TransformerConfig
 
@@ -131,6 +135,7 @@ class Transformer(nn.Module):
     def __init__(self, config: TransformerConfig, stack: tuple[int, ...] = ()) -> None:
         super().__init__()
         self.config, self.stack = config, stack
+        self.header: dict[str, Any] = {}  # what a saved file says beside the configuration: plain JSON values
         E, L, hidden = config.embed, config.layers, config.ffn_layers
         token_size = E[0] - config.position_dim
         activation = config.activation
@@ -139,9 +144,9 @@ class Transformer(nn.Module):
         else:
             sizes = [config.dim] + [config.encoder_width] * (config.encoder == "mlp") + [token_size]
             self.encoder = FeedForward(sizes, config.encoder_activation or activation, False, stack)
-        table = config.length + config.cls  # the CLS has a position of its own (C.3)
+        # The CLS position p(T+1) of C.3 is only ever added to the CLS token, so the token itself holds the sum.
         size = config.position_dim if config.positions == "augmented" else E[0]
-        self.position = nn.Parameter(torch.empty(*stack, table, size)) if config.positions != "none" else None
+        self.position = nn.Parameter(torch.empty(*stack, config.length, size)) if config.positions != "none" else None
         self.cls_token = nn.Parameter(torch.empty(*stack, E[0])) if config.cls else None
         self.attentions = nn.ModuleList(AttentionLayer(config, l, stack) for l in range(L))
         self.ffns = nn.ModuleList(
@@ -188,10 +193,10 @@ class Transformer(nn.Module):
                 tokens = torch.cat([tokens, table[..., :T, :].expand(*tokens.shape[:-1], -1)], -1)
             else:
                 tokens = tokens + table[..., :T, :]
-                cls = cls + table[..., -1:, :] if cls is not None else None
         return tokens if cls is None else torch.cat([tokens, cls], -2)
 
     def forward(self, X: Float[Tensor, "... T d"], states: States | None = None) -> Tensor:
+        self._check(X)
         state = self.represent(X, states)
         if states is not None:
             states.readout = state
@@ -199,6 +204,14 @@ class Transformer(nn.Module):
         if self.config.cls:
             y = y[..., 0, :]
         return y[..., 0] if y.shape[-1] == 1 and self.readout is not None and self.config.cls else y
+
+    def _check(self, X: Tensor) -> None:
+        c, stack = self.config, len(self.stack)
+        if X.ndim < 2 + stack or X.shape[-1] != c.dim or X.shape[-2] < 1 or X.shape[:stack] != self.stack:
+            expected = (*self.stack, "...", "T", c.dim)
+            raise InfoFlowError(f"expected input of shape {expected}, got {tuple(X.shape)}.")
+        if c.positions != "none" and X.shape[-2] > c.length:
+            raise InfoFlowError(f"expected at most {c.length} tokens (the position table), got {X.shape[-2]}.")
 
     def represent(self, X: Float[Tensor, "... T d"], states: States | None = None) -> Tensor:
         """The state the read-out sees: (.., 1, E_L) for the CLS, (.., T, E_L) without."""
@@ -211,6 +224,39 @@ class Transformer(nn.Module):
             if l < self.config.layers - 1:
                 x = self.ffns[l](x)
         return x
+
+    def select(self, index: int) -> "Transformer":
+        """The model at `index` of the leading model axis, as a network of its own."""
+        if not self.stack or not -self.stack[0] <= index < self.stack[0]:
+            raise InfoFlowError(f"expected an index into the model axes {self.stack}, got {index}.")
+        single = Transformer(self.config, self.stack[1:])
+        single.load_state_dict({k: v[index].detach().clone() for k, v in self.state_dict().items()}, assign=True)
+        single.header = dict(self.header)
+        return single
+
+    def save(self, path: str | Path, **header: Any) -> Path:
+        """Write safetensors; `header` (plain JSON values) is kept beside the configuration and read back by `load`."""
+        about = {**self.header, **header, "config": self.config.to_json(), "stack": list(self.stack)}
+        return files.write(path, "transformer", self.state_dict(), about)
+
+
+def from_saved(tensors: dict[str, Tensor], header: dict[str, Any]) -> Transformer:
+    """The loader of kind "transformer". Shapes are compared on the meta device before any memory is taken."""
+    config = TransformerConfig.from_json(header.get("config"))
+    stack = header.get("stack", [])
+    if not isinstance(stack, list) or any(type(size) is not int or size < 1 for size in stack):
+        raise InfoFlowError(f"expected model axes as a list of positive integers, got {stack!r}.")
+    if config.layers * config.ffn_layers > len(tensors):
+        raise InfoFlowError(f"expected tensors for {config.layers} layers, found {len(tensors)} tensors.")
+    with torch.device("meta"):
+        network = Transformer(config, tuple(stack))
+    files.expect(tensors, {name: tuple(value.shape) for name, value in network.state_dict().items()})
+    kinds = sorted({str(tensor.dtype) for tensor in tensors.values()})
+    if len(kinds) > 1:
+        raise InfoFlowError(f"expected one dtype in all tensors, got {', '.join(kinds)}.")
+    network.load_state_dict(tensors, assign=True)
+    network.header = {name: value for name, value in header.items() if name not in ("config", "stack")}
+    return network
 
 
 def _heads(

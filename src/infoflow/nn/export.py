@@ -1,0 +1,41 @@
+"""Export to ONNX (extra `onnx`): the same network for other runtimes, batch and, without positions, length free."""
+
+import warnings
+from pathlib import Path
+
+import torch
+
+from infoflow.errors import InfoFlowError, JobError
+from infoflow.files import atomic_path
+from infoflow.nn.transformer import Transformer
+
+OPSET = 18
+
+
+def to_onnx(network: Transformer, path: str | Path, T: int) -> Path:
+    """Write `network` as an ONNX graph with input `X` (batch, T, d) and output `y`; weights keep their dtype."""
+    if network.stack:
+        raise InfoFlowError(f"expected one network, got model axes {network.stack}; export select(k).")
+    if T < 1:
+        raise InfoFlowError(f"expected T of at least 1, got {T}.")
+    try:
+        import onnx
+    except ImportError:
+        raise JobError("expected the onnx package for this export, found none; install infoflow[onnx].") from None
+    example = torch.zeros(2, T, network.config.dim, dtype=next(network.parameters()).dtype)
+    # The tracing exporter is the one that takes every network of this class in any dtype; it warns that it is old
+    # and that shape checks (Python comparisons of constants) are frozen, both of which are meant.
+    with warnings.catch_warnings(), atomic_path(path) as temporary:
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            network,
+            (example,),
+            str(temporary),
+            input_names=["X"],
+            output_names=["y"],
+            dynamic_axes={"X": {0: "batch"}, "y": {0: "batch"}},
+            opset_version=OPSET,
+            dynamo=False,
+        )
+        onnx.checker.check_model(str(temporary))
+    return Path(path)
