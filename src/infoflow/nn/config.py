@@ -40,6 +40,11 @@ class TransformerConfig:
     position_dim: int = 0  # coordinates of E_1 that augmented positions take
     mask: Literal["none", "causal"] = "none"
     share_key_value: bool = False  # rank-1 Transformer of (20): value and key share v_1
+    streams: tuple[
+        int, ...
+    ] = ()  # E_l where it is not heads x head_dims (a head of size s in dimension d); empty: it is
+    encoder_skip: bool = False  # x + F_1(x) in the encoder, as in (3) of the rank-1 paper; needs d = E_1
+    readout_skip: bool = False  # x + F(x) in the read-out, as in (3) of the rank-1 paper; needs outputs = E_L
 
     def __post_init__(self) -> None:
         layers = len(self.heads)
@@ -50,6 +55,8 @@ class TransformerConfig:
             )
         if self.scales and len(self.scales) != layers:
             raise InfoFlowError(f"expected one scale per layer ({layers}), got {len(self.scales)}.")
+        if self.streams and len(self.streams) != layers:
+            raise InfoFlowError(f"expected one stream size per layer ({layers}), got {len(self.streams)}.")
         if self.positions != "none" and self.length < 1:
             raise InfoFlowError("expected length >= 1 with positions, got 0; set length=T.")
         self._check_sizes()
@@ -63,6 +70,7 @@ class TransformerConfig:
             "heads": self.heads,
             "head_dims": self.head_dims,
             "widths": self.widths,
+            "streams": self.streams,
         }.items():
             if any(value < 1 for value in values):
                 raise InfoFlowError(f"expected {name} of at least 1, got {values}.")
@@ -78,6 +86,10 @@ class TransformerConfig:
             )
         if self.encoder == "mlp" and self.encoder_width < 1:
             raise InfoFlowError("expected encoder_width of at least 1 with encoder='mlp', got 0; set encoder_width.")
+        if self.encoder_skip and self.dim != E[0] - self.position_dim:
+            raise InfoFlowError(f"expected d = {E[0] - self.position_dim} with encoder_skip, got d = {self.dim}.")
+        if self.readout_skip and self.outputs != E[-1]:
+            raise InfoFlowError(f"expected outputs = E_L = {E[-1]} with readout_skip, got {self.outputs}.")
         if self.ffn_skip and len(set(E)) > 1:
             raise InfoFlowError(f"expected equal embeddings in all layers with ffn_skip, got {E}.")
 
@@ -87,7 +99,7 @@ class TransformerConfig:
 
     @property
     def embed(self) -> tuple[int, ...]:
-        return tuple(h * n for h, n in zip(self.heads, self.head_dims, strict=True))
+        return self.streams or tuple(h * n for h, n in zip(self.heads, self.head_dims, strict=True))
 
     @property
     def betas(self) -> tuple[float, ...]:

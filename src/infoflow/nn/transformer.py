@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from infoflow.errors import InfoFlowError
@@ -77,29 +77,40 @@ class FeedForward(nn.Module):
 
 
 class AttentionLayer(nn.Module):
-    """h heads of dimension n on E = h n coordinates; W_Q, W_K, W_V are (*stack, h, n, E), W_O is (*stack, E, E)."""
+    """h heads of dimension n on E coordinates; W_Q, W_K, W_V are (*stack, h, n, E), W_O is (*stack, E, h n)."""
 
     def __init__(self, config: TransformerConfig, layer: int, stack: tuple[int, ...]) -> None:
         super().__init__()
         h, n = config.heads[layer], config.head_dims[layer]
-        E = h * n
+        E = config.embed[layer]
         self.query = nn.Parameter(torch.empty(*stack, h, n, E))
         self.key = nn.Parameter(torch.empty(*stack, h, n, E))
         self.value = None if config.share_key_value else nn.Parameter(torch.empty(*stack, h, n, E))
-        self.output = nn.Parameter(torch.empty(*stack, E, E))
+        self.output = nn.Parameter(torch.empty(*stack, E, h * n))
         self.norm = Norm(E, stack) if config.layer_norm else None
         self.beta, self.hard, self.residual, self.mask = config.betas[layer], config.hard, config.residual, config.mask
 
-    def forward(self, x: Float[Tensor, "... rows E"], T: int, cls_only: bool, states: States | None) -> Tensor:
+    def forward(
+        self,
+        x: Float[Tensor, "... rows E"],
+        T: int,
+        cls_only: bool,
+        states: States | None,
+        visible: Bool[Tensor, "..."] | None = None,
+    ) -> Tensor:
         """x holds the T tokens and, behind them, the CLS when there is one; returns x' for the CLS only or for all."""
         stack = self.query.ndim - 3
         asked = x[..., T:, :] if cls_only else x
         q = _heads(asked, self.query, stack)  # (*stack, B, h, queries, n)
         k = _heads(x[..., :T, :], self.key, stack)
         v = k if self.value is None else _heads(x[..., :T, :], self.value, stack)
-        out, weights = attention(q, k, v, self.beta, self._visible(asked.shape[-2], T, cls_only, x.device), self.hard)
-        joined = out.movedim(-3, -2).flatten(-2)  # (*stack, B, queries, h n): head i is block i
-        update = joined @ self.output.mT.unsqueeze(stack)
+        mask = self._visible(asked.shape[-2], T, cls_only, x.device)
+        if visible is not None:
+            visible = visible.unsqueeze(-3)  # the same for every head
+            mask = visible if mask is None else mask & visible
+        out, weights = attention(q, k, v, self.beta, mask, self.hard)
+        joined = out.transpose(-3, -2).flatten(-2)  # (*stack, B, queries, h n): head i is block i
+        update = joined @ self.output.transpose(-1, -2).unsqueeze(stack)
         result = asked + update if self.residual else update
         result = result if self.norm is None else self.norm(result)
         if states is not None:
@@ -143,7 +154,7 @@ class Transformer(nn.Module):
             self.encoder: FeedForward | None = None
         else:
             sizes = [config.dim] + [config.encoder_width] * (config.encoder == "mlp") + [token_size]
-            self.encoder = FeedForward(sizes, config.encoder_activation or activation, False, stack)
+            self.encoder = FeedForward(sizes, config.encoder_activation or activation, config.encoder_skip, stack)
         # The CLS position p(T+1) of C.3 is only ever added to the CLS token, so the token itself holds the sum.
         size = config.position_dim if config.positions == "augmented" else E[0]
         self.position = nn.Parameter(torch.empty(*stack, config.length, size)) if config.positions != "none" else None
@@ -155,7 +166,9 @@ class Transformer(nn.Module):
         )
         last = [E[-1], *[config.widths[-1]] * hidden, config.outputs]
         self.readout = (
-            FeedForward(last, config.readout_activation or activation, False, stack) if config.readout else None
+            FeedForward(last, config.readout_activation or activation, config.readout_skip, stack)
+            if config.readout
+            else None
         )
         self.zero()
 
@@ -195,9 +208,15 @@ class Transformer(nn.Module):
                 tokens = tokens + table[..., :T, :]
         return tokens if cls is None else torch.cat([tokens, cls], -2)
 
-    def forward(self, X: Float[Tensor, "... T d"], states: States | None = None) -> Tensor:
+    def forward(
+        self,
+        X: Float[Tensor, "... T d"],
+        states: States | None = None,
+        visible: Bool[Tensor, "... queries T"] | None = None,
+    ) -> Tensor:
+        """`visible` (broadcast to queries x T) is True where a key may be seen: padding, or any mask of (132)."""
         self._check(X)
-        state = self.represent(X, states)
+        state = self.represent(X, states, visible)
         if states is not None:
             states.readout = state
         y = state if self.readout is None else self.readout(state)
@@ -213,14 +232,19 @@ class Transformer(nn.Module):
         if c.positions != "none" and X.shape[-2] > c.length:
             raise InfoFlowError(f"expected at most {c.length} tokens (the position table), got {X.shape[-2]}.")
 
-    def represent(self, X: Float[Tensor, "... T d"], states: States | None = None) -> Tensor:
+    def represent(
+        self,
+        X: Float[Tensor, "... T d"],
+        states: States | None = None,
+        visible: Bool[Tensor, "... queries T"] | None = None,
+    ) -> Tensor:
         """The state the read-out sees: (.., 1, E_L) for the CLS, (.., T, E_L) without."""
         T = X.shape[-2]
         x = self.embed(X)
         for l, layer in enumerate(self.attentions):
             if states is not None:
                 states.inputs.append(x)
-            x = layer(x, T, self.config.cls and l == self.config.layers - 1, states)
+            x = layer(x, T, self.config.cls and l == self.config.layers - 1, states, visible)
             if l < self.config.layers - 1:
                 x = self.ffns[l](x)
         return x
