@@ -31,7 +31,7 @@ def attention(
 
     A query with no visible key gets weights 0 and value 0, never NaN.
     """
-    scores = q @ k.mT * scale
+    scores = q @ k.transpose(-1, -2) * scale
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf)
     weights = hardmax(scores) if hard else torch.softmax(scores, dim=-1)

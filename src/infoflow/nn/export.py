@@ -1,4 +1,4 @@
-"""Export to ONNX (extra `onnx`): the same network for other runtimes, batch and, without positions, length free."""
+"""Export to ONNX (extra `onnx`): the same network for other runtimes; the batch size stays free, T is fixed."""
 
 import warnings
 from pathlib import Path

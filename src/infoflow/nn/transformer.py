@@ -53,7 +53,7 @@ class Linear(nn.Module):
     def forward(self, x: Float[Tensor, "... inputs"]) -> Float[Tensor, "... outputs"]:
         stack = self.weight.ndim - 2
         extra = x.ndim - stack - 2  # axes between the model axes and (rows, inputs)
-        weight, bias = self.weight.mT, self.bias.unsqueeze(-2)
+        weight, bias = self.weight.transpose(-1, -2), self.bias.unsqueeze(-2)
         for _ in range(extra):
             weight, bias = weight.unsqueeze(stack), bias.unsqueeze(stack)
         return x @ weight + bias
@@ -78,6 +78,8 @@ class FeedForward(nn.Module):
 
 class AttentionLayer(nn.Module):
     """h heads of dimension n on E coordinates; W_Q, W_K, W_V are (*stack, h, n, E), W_O is (*stack, E, h n)."""
+
+    attend = staticmethod(attention)  # probes put their own on an instance: the same call, recorded or replaced
 
     def __init__(self, config: TransformerConfig, layer: int, stack: tuple[int, ...]) -> None:
         super().__init__()
@@ -108,7 +110,7 @@ class AttentionLayer(nn.Module):
         if visible is not None:
             visible = visible.unsqueeze(-3)  # the same for every head
             mask = visible if mask is None else mask & visible
-        out, weights = attention(q, k, v, self.beta, mask, self.hard)
+        out, weights = self.attend(q, k, v, self.beta, mask, self.hard)
         joined = out.transpose(-3, -2).flatten(-2)  # (*stack, B, queries, h n): head i is block i
         update = joined @ self.output.transpose(-1, -2).unsqueeze(stack)
         result = asked + update if self.residual else update
@@ -135,7 +137,7 @@ class Norm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(*stack, size))
 
     def forward(self, x: Tensor) -> Tensor:
-        y = nn.functional.layer_norm(x, x.shape[-1:])
+        y = nn.functional.layer_norm(x, (self.weight.shape[-1],))
         shape = self.weight.shape[:-1] + (1,) * (x.ndim - self.weight.ndim) + self.weight.shape[-1:]
         return y * self.weight.view(shape) + self.bias.view(shape)
 
@@ -272,8 +274,11 @@ def from_saved(tensors: dict[str, Tensor], header: dict[str, Any]) -> Transforme
         raise InfoFlowError(f"expected model axes as a list of positive integers, got {stack!r}.")
     if config.layers * config.ffn_layers > len(tensors):
         raise InfoFlowError(f"expected tensors for {config.layers} layers, found {len(tensors)} tensors.")
-    with torch.device("meta"):
-        network = Transformer(config, tuple(stack))
+    try:
+        with torch.device("meta"):
+            network = Transformer(config, tuple(stack))
+    except (RuntimeError, OverflowError):  # sizes whose product is no longer an integer of the machine
+        raise InfoFlowError("expected a shape that fits in memory, got a configuration that does not.") from None
     files.expect(tensors, {name: tuple(value.shape) for name, value in network.state_dict().items()})
     kinds = sorted({str(tensor.dtype) for tensor in tensors.values()})
     if len(kinds) > 1:
@@ -288,5 +293,5 @@ def _heads(
 ) -> Float[Tensor, "... h rows n"]:
     """Project to all heads at once: (*stack, B, rows, E) x (*stack, h, n, E) -> (*stack, B, h, rows, n)."""
     h, n, E = weight.shape[-3:]
-    flat = weight.reshape(*weight.shape[:-3], h * n, E).mT.unsqueeze(stack)
-    return (x @ flat).unflatten(-1, (h, n)).movedim(-2, -3)
+    flat = weight.reshape(*weight.shape[:-3], h * n, E).transpose(-1, -2).unsqueeze(stack)
+    return (x @ flat).unflatten(-1, (h, n)).transpose(-2, -3)
