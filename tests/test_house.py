@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "infoflow"
 BASE = ["errors", "architecture", "files", "progress", "provenance"]
-ROOMS = ["targets", "certificates", "flow", "report", "nn", "construct", "refutations", "train", "probes", "lab"]
+ROOMS = ["targets", "certificates", "report", "flow", "nn", "construct", "refutations", "train", "probes", "lab"]
 ORDER = dict.fromkeys(BASE, 0) | {name: 1 + i for i, name in enumerate(ROOMS)} | {"commands": 99, "cli": 100}
 
 

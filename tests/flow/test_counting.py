@@ -74,8 +74,9 @@ def test_smallest_set_equals_the_search(required, T, heads, b, trees):
 def test_exponent_equals_the_search_over_all_breakpoints(required, T, d, layers, b):
     heads = tuple(h for h, _ in layers)
     embed = tuple(h * n for h, n in layers)
-    candidates = {Fraction(0)} | {Fraction(k * d, total) - 1 for total in embed for k in range(1, T + 1)}
-    reached = [t for t in candidates if t >= 0 and c.count_at(t, T, d, heads, embed, b) >= required]
+    floor = max(Fraction(0), Fraction(d, max(embed)) - 1)
+    candidates = {floor} | {Fraction(k * d, total) - 1 for total in embed for k in range(1, T + 1)}
+    reached = [t for t in candidates if t >= floor and c.count_at(t, T, d, heads, embed, b) >= required]
     assert c.counting_exponent(required, T, d, heads, embed, b) == min(reached, default=None)
 
 
@@ -154,12 +155,12 @@ def test_printed_47_is_below_what_it_bounds():
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 80))
 def test_repaired_47_holds(h1, h2, T):
     assert c.capacity_count(T, (h1, h2), 2) <= repaired_47(T, h1, h2)
-    if T >= (h1 + 1) * (h2 + 1) - 1:
+    if (h1 + 1) * (h2 + 1) - 1 <= T:
         assert c.capacity_count(T, (h1, h2), 2) == repaired_47(T, h1, h2)
 
 
 def test_equation_5_contradicts_section_6():
-    """One head with global aggregation counts 126 < 240 = D (T - D), yet Section 6 uses it; D internal trees repair it."""
+    """One head with global aggregation counts 126 < 240 = D (T - D), yet Section 6 uses it; D trees repair it."""
     assert c.model_count(64, (1,), (), (64,), 1) == 126
     assert c.model_count(64, (1,), (), (64,), 1) < 4 * (64 - 4) == 240
     assert c.model_count(64, (1,), (), (64,), 1, internal_trees=4) >= 240

@@ -1,7 +1,7 @@
 """The Number of Comparison of a model, the smallest information set it implies, and the cost law, in exact arithmetic.
 
-Everything is a closed form in T (never a loop over positions) with integers and fractions. The counts and exponents of the
-InfoFlow paper (arXiv:2605.17930v1) are heuristics: they estimate, they do not bound.
+Everything is a closed form in T (never a loop over positions) with integers and fractions. The counts and exponents of
+the InfoFlow paper (arXiv:2605.17930v1) are heuristics: they estimate, they do not bound.
 """
 
 from fractions import Fraction
@@ -108,15 +108,17 @@ def counting_exponent(
 ) -> Fraction | None:
     """The least tau >= 0 at which `count_at` reaches `required`; None when even sets of all T positions do not.
 
-    For equal E_l this is max(0, M d / E - 1) with M = `smallest_set`. The count only changes where E_l (1 + tau) / d is an
-    integer for some l, and it never falls, so one bisection per layer over k in 1..T finds the least tau = k d / E_l - 1.
+    Some set always holds a position, so tau is at least d / max E_l - 1. For equal E_l the result is
+    max(0, M d / E - 1) with M = `smallest_set`. The count only changes where E_l (1 + tau) / d is an integer for some
+    l, and it never falls: one bisection per layer over k in 1..T finds the least k d / E_l - 1.
     """
 
     def reaches(tau: Fraction) -> bool:
         return count_at(tau, T, d, heads, embed, dimension) >= required
 
-    if reaches(Fraction(0)):
-        return Fraction(0)
+    floor = max(Fraction(0), Fraction(d, max(embed)) - 1)
+    if reaches(floor):
+        return floor
     best: Fraction | None = None
     for total in dict.fromkeys(embed):
         low, high = 0, T  # breakpoints k d / total - 1; the count at `low` does not reach, at `high` it may
@@ -125,7 +127,7 @@ def counting_exponent(
         while high - low > 1:
             middle = (low + high) // 2
             tau = Fraction(middle * d, total) - 1
-            low, high = (low, middle) if tau >= 0 and reaches(tau) else (middle, high)
+            low, high = (low, middle) if tau >= floor and reaches(tau) else (middle, high)
         found = Fraction(high * d, total) - 1
         best = found if best is None or found < best else best
     return best

@@ -1,0 +1,87 @@
+"""A self-contained HTML report: sections of text, tables, inline figures. All that is not a figure is escaped."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from infoflow.files import write_text
+from infoflow.report.style import svg
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STYLE = """
+:root { color-scheme: light; }
+body { font: 16px/1.55 system-ui, sans-serif; color: #1f2430; background: #fff; max-width: 56rem; margin: 3rem auto;
+  padding: 0 1.25rem; }
+h1 { font-size: 1.9rem; line-height: 1.2; margin-bottom: .25rem; }
+h2 { font-size: 1.25rem; margin-top: 2.75rem; border-top: 1px solid #e5e7eb; padding-top: 1.25rem; }
+.lead { color: #6b7280; margin-top: 0; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .92rem; }
+th, td { text-align: left; padding: .4rem .75rem .4rem 0; border-bottom: 1px solid #e5e7eb; vertical-align: top; }
+th { color: #6b7280; font-weight: 600; }
+pre { background: #f6f7f9; padding: .9rem 1rem; overflow-x: auto; border-radius: 6px; font-size: .85rem;
+  line-height: 1.45; }
+figure { margin: 1.5rem 0; overflow-x: auto; }
+figure svg { max-width: 100%; height: auto; }
+figcaption { color: #6b7280; font-size: .9rem; }
+"""
+
+
+@dataclass
+class Section:
+    """One part of a report. The pieces appear in the order they were added."""
+
+    title: str
+    pieces: list[str] = field(default_factory=list)
+    figures: list[tuple[str, "Figure"]] = field(default_factory=list)  # (file name without suffix, figure)
+
+    def text(self, words: str) -> "Section":
+        self.pieces.append(f"<p>{escape(words)}</p>")
+        return self
+
+    def code(self, words: str) -> "Section":
+        self.pieces.append(f"<pre>{escape(words)}</pre>")
+        return self
+
+    def table(self, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> "Section":
+        cells = "".join(f"<th>{escape(str(name))}</th>" for name in head)
+        body = "".join("<tr>" + "".join(f"<td>{escape(str(item))}</td>" for item in row) + "</tr>" for row in rows)
+        self.pieces.append(f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>")
+        return self
+
+    def figure(self, name: str, made: "Figure", caption: str) -> "Section":
+        """Put the figure inline; `name` is also the file it is saved under beside the report."""
+        self.figures.append((name, made))
+        self.pieces.append(
+            f'<figure role="img" aria-label="{escape(caption, quote=True)}">{_unique_ids(svg(made), name)}'
+            f"<figcaption>{escape(caption)}</figcaption></figure>"
+        )
+        return self
+
+
+def page(title: str, lead: str, sections: Sequence[Section]) -> str:
+    """The whole page: no script, no link, nothing fetched from anywhere."""
+    body = "".join(f"<section><h2>{escape(part.title)}</h2>{''.join(part.pieces)}</section>" for part in sections)
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>"
+        f'<h1>{escape(title)}</h1><p class="lead">{escape(lead)}</p>{body}</body></html>\n'
+    )
+
+
+def write(path: str | Path, title: str, lead: str, sections: Sequence[Section]) -> Path:
+    return write_text(path, page(title, lead, sections))
+
+
+def _unique_ids(drawing: str, name: str) -> str:
+    """Prefix the ids of one drawing, so that clip paths of several drawings on a page do not mix."""
+    from re import sub
+
+    prefix = "".join(letter if letter.isalnum() else "-" for letter in name)
+    drawing = sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', drawing)
+    drawing = sub(r'href="#([^"]+)"', rf'href="#{prefix}-\1"', drawing)
+    return sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", drawing)

@@ -1,0 +1,41 @@
+import matplotlib as mpl
+import pytest
+
+from infoflow.errors import InfoFlowError
+from infoflow.report import style
+
+
+def drawn():
+    made, axes = style.figure(3, 2)
+    axes.plot([1, 2, 3], [1, 4, 9], label="squares")
+    axes.legend()
+    return made
+
+
+def test_saves_each_format_and_nothing_else(tmp_path):
+    paths = style.save(drawn(), tmp_path / "deep" / "curve.v1", formats=("svg", "png", "pdf"))
+    assert [p.name for p in paths] == ["curve.v1.svg", "curve.v1.png", "curve.v1.pdf"]
+    assert sorted(p.name for p in (tmp_path / "deep").iterdir()) == ["curve.v1.pdf", "curve.v1.png", "curve.v1.svg"]
+    assert paths[1].read_bytes().startswith(b"\x89PNG")
+    assert paths[2].read_bytes().startswith(b"%PDF")
+
+
+def test_the_same_figure_gives_the_same_bytes():
+    assert style.svg(drawn()) == style.svg(drawn())
+    assert style.svg(drawn()).startswith("<svg")
+
+
+def test_letters_are_outlines_so_no_font_is_needed():
+    assert "<text" not in style.svg(drawn())
+
+
+def test_global_settings_stay_as_they_were():
+    before = dict(mpl.rcParams)
+    style.svg(drawn())
+    assert dict(mpl.rcParams) == before
+
+
+def test_unknown_format_writes_nothing(tmp_path):
+    with pytest.raises(InfoFlowError, match="'gif'"):
+        style.save(drawn(), tmp_path / "a", formats=("gif",))
+    assert list(tmp_path.iterdir()) == []
