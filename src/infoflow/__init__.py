@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 # public name -> module that defines it; loaded on first use.
 _LAZY: dict[str, str] = {
+    "refute": "infoflow.refutations.search",
     "load": "infoflow.nn.files",
     "fit": "infoflow.train.fit",
     "fit_many": "infoflow.train.fit",

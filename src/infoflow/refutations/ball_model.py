@@ -1,0 +1,139 @@
+"""The states of the Transformer and the values of a Target, enclosed in balls with derivatives."""
+
+import math
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from infoflow.nn import Transformer
+from infoflow.nn.transformer import AttentionLayer, FeedForward
+from infoflow.refutations.balls import Balls, Scalar, activation, constant, exact
+from infoflow.targets.polynomial import Polynomial
+from infoflow.targets.score import TreeScore, tree_form
+from infoflow.targets.target import Extremum, KthLargest, PositionSum, Target
+
+LAYER_NORM_EPS = 1e-5  # torch.nn.functional.layer_norm's default, which the Transformer uses
+MOST_TUPLES = 20_000
+
+
+def ball_state(model: Transformer, X: Balls) -> Balls:
+    """The state the read-out sees, (1, E_L), for tokens X (T, d); the model is the stored weights, read exactly."""
+    T, variables = X.shape[0], len(X.slopes)
+    config = model.config
+    x = X if model.encoder is None else _feed_forward(model.encoder, X)
+    cls = constant(exact(_numpy(model.cls_token)), variables)
+    if model.position is not None:
+        table = constant(exact(_numpy(model.position)[:T]), variables)
+        x = x.beside(table) if config.positions == "augmented" else x + table
+    x = x.above(cls)
+    for l in range(config.layers):
+        layer = model.attentions[l]
+        assert isinstance(layer, AttentionLayer)
+        x = _attend(layer, x, T, l == config.layers - 1)
+        if l < config.layers - 1:
+            block = model.ffns[l]
+            assert isinstance(block, FeedForward)
+            x = _feed_forward(block, x)
+    return x
+
+
+def _attend(layer: AttentionLayer, x: Balls, T: int, cls_only: bool) -> Balls:
+    rows = x.shape[0]
+    asked, keys = x.rows(T, rows) if cls_only else x, x.rows(0, T)
+    causal = layer.mask == "causal" and not cls_only
+    visible = [t + 1 if causal and t < T else T for t in range(asked.shape[0])]
+    value = layer.key if layer.value is None else layer.value
+    joined: Balls | None = None
+    for head in range(layer.query.shape[0]):
+        q = asked @ exact(_numpy(layer.query[head]).T)
+        k = keys @ exact(_numpy(layer.key[head]).T)
+        weights = (q @ k.mT).scaled(float(layer.beta)).softmax(visible)
+        out = weights @ (keys @ exact(_numpy(value[head]).T))
+        joined = out if joined is None else joined.beside(out)
+    assert joined is not None
+    update = joined @ exact(_numpy(layer.output).T)
+    result = asked + update if layer.residual else update
+    if layer.norm is None:
+        return result
+    normal = result.normalised(LAYER_NORM_EPS)
+    gain = constant(exact(np.diag(_numpy(layer.norm.weight))), len(x.slopes))
+    return _plus_row(normal @ gain, _numpy(layer.norm.bias))
+
+
+def _feed_forward(block: FeedForward, x: Balls) -> Balls:
+    y = x
+    function, slope = activation(block.activation)
+    for position, layer in enumerate(block.maps):
+        y = _plus_row(y @ exact(_numpy(layer.weight).T), _numpy(layer.bias))
+        if position < len(block.maps) - 1:
+            y = y.mapped(function, slope)
+    return x + y if block.skip else y
+
+
+def _plus_row(x: Balls, row: np.ndarray) -> Balls:
+    return x + exact(np.broadcast_to(row, x.shape))
+
+
+def _numpy(tensor: Any) -> np.ndarray:
+    array: np.ndarray = tensor.detach().cpu().double().numpy()
+    return array
+
+
+def ball_target(target: Any, X: list[list[Scalar]]) -> Scalar | None:
+    """The first output of a Target on a sequence of ball tokens; None where the target is not of the grammar."""
+    if not isinstance(target, Target) or not isinstance(target.outer, Polynomial):
+        return None
+    values: list[Scalar] = []
+    for term in target.terms:
+        found = _term(term, X)
+        if found is None:
+            return None
+        values.extend(found)
+    return _polynomial(target.outer, values)[0]
+
+
+def _term(term: Extremum | KthLargest | PositionSum, X: list[list[Scalar]]) -> list[Scalar] | None:
+    if isinstance(term, PositionSum):
+        return [sum((X[p][i] for p in term.positions), start=0 * X[0][0]) for i in range(term.dim)]
+    if isinstance(term, KthLargest):
+        scores = [sum((float(a) * x for a, x in zip(term.direction, token, strict=True)), 0 * token[0]) for token in X]
+        lowers = sorted((s.lower() for s in scores), reverse=True)
+        uppers = sorted((s.upper() for s in scores), reverse=True)
+        return [lowers[term.k - 1].union(uppers[term.k - 1])]
+    tree = tree_form(term.score)
+    if tree is None:
+        return None
+    choices = [positions.tolist() for positions in term.choices(len(X))]
+    if math.prod(map(len, choices)) > MOST_TUPLES:
+        return None
+    rows = [row for row in product(*choices) if not term.distinct or len(set(row)) == len(row)]
+    balls = [_tree_score(tree, [X[t] for t in row]) for row in rows]
+    pick = max if term.kind == "max" else min
+    return [pick(b.lower() for b in balls).union(pick(b.upper() for b in balls))]
+
+
+def _tree_score(score: TreeScore, tokens: list[list[Scalar]]) -> Scalar:
+    total = 0 * tokens[0][0]
+    for unary, token in zip(score.unary, tokens, strict=True):
+        if unary is not None:
+            total += _polynomial(unary, token)[0]
+    for edge in score.edges:
+        left, right = _polynomial(edge.left, tokens[edge.v]), _polynomial(edge.right, tokens[edge.w])
+        total += sum((a * b for a, b in zip(left, right, strict=True)), 0 * total)
+    return total
+
+
+def _polynomial(p: Polynomial, x: list[Scalar]) -> list[Scalar]:
+    result = []
+    for row in p.coefficients:
+        total = 0 * x[0]
+        for coefficient, exponent in zip(row, p.exponents, strict=True):
+            if coefficient:
+                monomial = 0 * x[0] + float(coefficient)
+                for value, power in zip(x, exponent, strict=True):
+                    if power:
+                        monomial = monomial * value ** int(power)
+                total = total + monomial
+        result.append(total)
+    return result

@@ -1,0 +1,152 @@
+"""Level-set continuation: climb the target while the state stands still.
+
+    p = g - (projection of g on the row space of J),   g = dF/dtheta,  J = dR/dtheta
+    theta' = theta + h p/|p|,   then Newton: theta' -= J^+ (R(theta') - R0)   until |R - R0| < 1e-13
+
+Only N = dim R equations are kept, so T d > rank J is enough for a direction to exist. All starts, upward and downward,
+run as one batch; each has its own step h and sharpness.
+"""
+
+import itertools
+import math
+import time
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from infoflow.refutations.problem import Problem
+
+TOLERANCE = 1e-13  # of the state, relative to max(1, |R0|)
+RANK = 1e-12  # singular values below RANK * largest count as zero
+SHARPNESS = (20.0, 1e4)  # the surrogate is sharpened from the first to the last, by factors of SHARPEN
+SHARPEN = 3.0
+FIRST_STEP, LAST_STEP = 0.3, 1e-5
+NEWTON_STEPS = 5
+PERTURBATIONS = 8  # gradients averaged for targets with kinks
+PATIENCE, PROGRESS = 100, 0.005  # stop when this many steps moved no run by this share of the range reached
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Where the runs ended: `theta` has the best true target seen on each run's level set."""
+
+    theta: Float[Tensor, "B Td"]
+    value: Float[Tensor, " B"]
+
+
+def climb(
+    problem: Problem,
+    start: Float[Tensor, "B Td"],
+    sign: Float[Tensor, " B"],
+    deadline: float,
+    generator: torch.Generator,
+) -> Runs:
+    """From each start raise sign * F along {R = R0} until no run gets on, or time is up."""
+    theta = start.clone()
+    R0 = problem.states(theta)
+    step = torch.full_like(sign, FIRST_STEP)
+    sharpness = torch.full_like(sign, SHARPNESS[0])
+    best_theta, best = theta.clone(), problem.surrogate.value(problem.inputs(theta)).detach()
+    active = torch.ones_like(sign, dtype=torch.bool)
+    seen = best.clone()
+    for count in itertools.count(1):
+        if not bool(active.any()) or time.monotonic() >= deadline:
+            break
+        if count % PATIENCE == 0:
+            if bool((best - seen).abs().max() < PROGRESS * (best.max() - best.min())):
+                break
+            seen = best.clone()
+        rows = active.nonzero()[:, 0]
+        now, beta, s = theta[rows], sharpness[rows], sign[rows]
+        direction = tangent(problem, now, s, beta, generator)
+        moved, close = correct(problem, now + step[rows, None] * direction, R0[rows])
+        with torch.no_grad():
+            before = s * problem.surrogate.smooth(problem.inputs(now), beta)
+            after = s * problem.surrogate.smooth(problem.inputs(moved), beta)
+            value = problem.surrogate.value(problem.inputs(moved))
+        accepted = close & (after > before + 1e-12)
+        theta[rows[accepted]] = moved[accepted]
+        better = accepted & (s * value > s * best[rows])
+        best_theta[rows[better]], best[rows[better]] = moved[better], value[better]
+        step[rows] = torch.where(accepted, (step[rows] * 1.5).clamp(max=1.0), step[rows] * 0.5)
+        stalled = step[rows] < LAST_STEP
+        active[rows[stalled & (beta >= SHARPNESS[1])]] = False
+        sharpness[rows] = torch.where(stalled, (beta * SHARPEN).clamp(max=SHARPNESS[1]), beta)
+        step[rows] = torch.where(stalled, 0.05, step[rows])
+    return Runs(best_theta, best)
+
+
+def tangent(
+    problem: Problem,
+    theta: Float[Tensor, "B Td"],
+    sign: Float[Tensor, " B"],
+    sharpness: Float[Tensor, " B"],
+    generator: torch.Generator,
+) -> Float[Tensor, "B Td"]:
+    """The unit vector of steepest ascent of sign * F among those that leave R alone; 0 where there is none."""
+    _, J = problem.jacobian(theta)
+    rows = row_space(J)[1]
+    g = gradient(problem, theta, sharpness, generator) * sign[:, None]
+    p = g - ((g[:, None, :] @ rows.mT) @ rows)[:, 0]
+    norm = p.norm(dim=-1, keepdim=True)
+    return torch.where(norm > 1e-14, p / norm.clamp(min=1e-300), torch.zeros_like(p))
+
+
+def gradient(
+    problem: Problem, theta: Float[Tensor, "B Td"], sharpness: Float[Tensor, " B"], generator: torch.Generator
+) -> Float[Tensor, "B Td"]:
+    """dF/dtheta of the surrogate; where kinks remain, averaged over perturbations of size 1/sharpness."""
+    copies = PERTURBATIONS if problem.surrogate.noise else 1
+    points = theta.repeat(copies, 1)
+    if copies > 1:
+        noise = torch.randn(points.shape, generator=generator, dtype=points.dtype)
+        points = points + noise / sharpness.repeat(copies)[:, None]
+    points = points.detach().requires_grad_(True)
+    value = problem.surrogate.smooth(problem.inputs(points), sharpness.repeat(copies))
+    (g,) = torch.autograd.grad(value.sum(), points)
+    return g.unflatten(0, (copies, -1)).mean(0)
+
+
+def row_space(J: Float[Tensor, "B N Td"]) -> tuple[Tensor, Tensor, Tensor]:
+    """(U, V', s) of J with the singular values below RANK set to infinity (their inverse is 0) and rows of V' to 0."""
+    U, s, Vh = torch.linalg.svd(J, full_matrices=False)
+    kept = s > RANK * s[:, :1].clamp(min=1e-300)
+    return U, torch.where(kept[..., None], Vh, 0.0), torch.where(kept, s, math.inf)
+
+
+def correct(
+    problem: Problem, theta: Float[Tensor, "B Td"], R0: Float[Tensor, "B N"]
+) -> tuple[Float[Tensor, "B Td"], Bool[Tensor, " B"]]:
+    """Newton back to the level set; true where |R - R0| <= TOLERANCE max(1, |R0|) was reached."""
+    limit = TOLERANCE * R0.norm(dim=-1).clamp(min=1.0)
+    close = torch.zeros(theta.shape[0], dtype=torch.bool)
+    for _ in range(NEWTON_STEPS):
+        R, J = problem.jacobian(theta)
+        miss = R - R0
+        close = miss.norm(dim=-1) <= limit
+        if bool(close.all()):
+            break
+        U, Vh, s = row_space(J)
+        move = (Vh.mT @ ((U.mT @ miss[..., None]) / s[..., None]))[..., 0]
+        size = move.norm(dim=-1, keepdim=True)
+        move = move * (1.0 / size.clamp(min=1.0))  # a step longer than 1 left the region Newton's method is for
+        theta = torch.where(close[:, None], theta, theta - move)
+    else:
+        close = (problem.states(theta) - R0).norm(dim=-1) <= limit
+    return theta, close
+
+
+def rank(problem: Problem, theta: Float[Tensor, "B Td"]) -> int:
+    """Largest rank of dR/dtheta over the given points."""
+    _, J = problem.jacobian(theta)
+    s = torch.linalg.svdvals(J)
+    return int((s > RANK * s[:, :1]).sum(-1).max())
+
+
+def smallest_singular_value(problem: Problem, theta: Float[Tensor, " Td"]) -> float:
+    """sigma_N of dR/dtheta; 0 when there are more states than inputs."""
+    _, J = problem.jacobian(theta[None])
+    s = torch.linalg.svdvals(J[0])
+    return float(s[-1]) if J.shape[-2] <= J.shape[-1] else 0.0

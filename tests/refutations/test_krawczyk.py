@@ -1,0 +1,70 @@
+"""The Krawczyk step proves zeros that exist and nothing else."""
+
+import math
+
+import pytest
+
+from infoflow.refutations.balls import Balls
+from infoflow.refutations.proof import krawczyk, newton
+
+flint = pytest.importorskip("flint")
+
+
+@pytest.fixture(autouse=True)
+def precision():
+    with flint.ctx.workprec(256):
+        yield
+
+
+def square_minus(c: float):
+    """g(z) = (z_1^2 - c, z_1 z_2 - 1)."""
+
+    def system(z):
+        a, b = z.entries()
+        value = flint.arb_mat(1, 2, [a * a - flint.arb(c), a * b - 1])
+        zero = flint.arb(0)
+        return Balls(value, (flint.arb_mat(1, 2, [2 * a, b]), flint.arb_mat(1, 2, [zero, a])))
+
+    return system
+
+
+def column(*values: float):
+    return flint.arb_mat(len(values), 1, [flint.arb(v) for v in values])
+
+
+def test_finds_and_proves_the_zero():
+    z0 = newton(square_minus(2.0), column(1.4, 0.7))
+    box = krawczyk(square_minus(2.0), z0, 1e-25)
+    assert box is not None
+    assert box[0, 0].contains(flint.arb(2).sqrt())
+    assert float(box[1, 0]) == pytest.approx(1 / math.sqrt(2))
+
+
+@pytest.mark.parametrize("tamper", ["goal", "centre", "slope", "radius"])
+def test_tampered_step_fails(tamper):
+    z0 = newton(square_minus(2.0), column(1.4, 0.7))
+    system, radius = square_minus(2.0), 1e-25
+    if tamper == "goal":
+        system = square_minus(2.0 + 1e-12)
+    if tamper == "centre":
+        z0 = z0 + column(1e-20, 0.0)
+    if tamper == "slope":  # a Jacobian that disagrees with the function on the box
+        honest = system
+
+        def system(z):
+            R = honest(z)
+            wide = flint.arb(1, 0.0 if z[0, 0].is_exact() else 3.0)
+            return Balls(R.value, tuple(s * wide for s in R.slopes))
+
+    if tamper == "radius":
+        radius = 2.0
+    assert krawczyk(system, z0, radius) is None
+
+
+def test_no_zero_no_proof():
+    assert newton(square_minus(-1.0), column(0.9, 0.7)) is None
+
+
+def test_singular_system_is_refused():
+    assert newton(square_minus(0.0), column(0.0, 1.0)) is None
+    assert krawczyk(square_minus(0.0), column(0.0, 1.0), 1e-25) is None

@@ -1,0 +1,174 @@
+"""`refute`: collisions of one-layer models, proofs, refusals, and no false positives."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import infoflow
+from infoflow.errors import InfoFlowError
+from infoflow.nn import Transformer, TransformerConfig
+from infoflow.refutations import Adapter, Collision, NoCollision, refute
+from infoflow.targets.polynomial import Polynomial
+from infoflow.targets.score import TreeScore
+from infoflow.targets.target import Extremum, KthLargest, Target
+
+MIN_PAIR = Target((Extremum(TreeScore.bilinear(np.eye(3), 2.0, 2.0), "min"),), Polynomial.identity(1), 3)
+SECOND = Target((KthLargest(2, np.array([1.0])),), Polynomial.identity(1), 1, domain=(0.0, 1.0))
+
+
+def one_layer(dim=3, heads=1, n=6, seed=0, **options) -> Transformer:
+    fields = {"encoder": "mlp", "encoder_width": 16, "activation": "gelu", **options}
+    model = Transformer(TransformerConfig(dim=dim, heads=(heads,), head_dims=(n,), widths=(16,), **fields))
+    model.initialise(torch.Generator().manual_seed(seed))
+    return model
+
+
+def trained(target: Target, T: int, steps: int = 200, **options) -> Transformer:
+    model = one_layer(target.dim, **options)
+    generator = torch.Generator().manual_seed(1)
+    optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
+    low, high = target.domain
+    for _ in range(steps):
+        X = low + (high - low) * torch.rand(128, T, target.dim, generator=generator)
+        loss = (model(X) - target(X)).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return model
+
+
+def check(found: Collision, model: Transformer, target: Target) -> None:
+    """Everything a Collision claims, recomputed from Y and Z."""
+    assert found
+    double = model.double()
+    pair = torch.from_numpy(np.stack([found.Y, found.Z]))
+    low, high = target.domain
+    assert bool(((pair >= low) & (pair <= high)).all())
+    R = double.represent(pair).detach()
+    assert float((R[0] - R[1]).norm()) <= 1e-10
+    assert found.state_distance <= 1e-10
+    F = target(pair)
+    assert float(F[0] - F[1]) == pytest.approx(found.gap)
+    y = double(pair).detach()
+    assert float((y - F).abs().max()) >= found.gap / 2 - 1e-6
+
+
+def test_trained_min_pair_collides_and_the_twin_is_proved():
+    model = trained(MIN_PAIR, 8)
+    found = refute(model, MIN_PAIR, 8, seconds=4)
+    check(found, model, MIN_PAIR)
+    assert found.gap >= 1
+    assert found.certified_error is not None
+    assert 0 <= found.gap / 2 - found.certified_error < 1e-6
+    assert found.width_bound(0.1) == pytest.approx((found.gap - 0.2) / (math.sqrt(6) * found.state_distance))
+
+
+def test_random_model_with_two_heads_and_positions():
+    model = one_layer(heads=2, n=4, positions="additive", length=16)
+    found = refute(model, MIN_PAIR, 16, seconds=6)
+    check(found, model, MIN_PAIR)
+    assert found.gap >= 4
+
+
+def test_second_largest():
+    model = trained(SECOND, 8, n=2)
+    found = refute(model, SECOND, 8, seconds=4)
+    check(found, model, SECOND)
+    assert found.gap >= 0.1
+
+
+def test_as_many_states_as_inputs_is_no_certificate():
+    found = refute(one_layer(1, n=8), SECOND, 8, seconds=2)
+    assert isinstance(found, NoCollision)
+    assert not found
+    assert "rank 8" in found.reason
+    assert str(found).startswith("no certificate")
+    assert refute(one_layer(1, n=1), SECOND, 2, seconds=2).to_json()["collision"] in (True, False)
+
+
+def test_a_state_that_holds_the_target_is_not_refuted():
+    """State = (target itself, one mean): the gap found is what a soft minimum leaves, never more than its error."""
+    beta = 200.0
+
+    def state(X):
+        S = (2 * (1 + X @ X.mT)).flatten(-2)
+        return torch.stack([-torch.logsumexp(-beta * S, -1) / beta, X.mean((-1, -2))], -1)
+
+    found = refute(Adapter(state, dim=3), MIN_PAIR, 4, seconds=3)
+    assert (found.gap if found else 0.0) <= math.log(16) / beta + 1e-9
+
+
+def test_constant_target_is_not_refuted():
+    found = refute(Adapter(lambda X: X.sum(-2), dim=2), lambda X: X.sum((-1, -2)), 5, seconds=2)
+    assert isinstance(found, NoCollision)
+    assert "constant state" in found.reason
+
+
+def test_any_module_through_the_adapter():
+    torch.manual_seed(0)
+    encoder = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+    adapter = Adapter(lambda X: encoder(X).mean(-2), lambda X: X[..., 0].amax(-1), dim=2)
+    found = refute(adapter, None, 6, seconds=2)
+    assert found.gap > 0.5
+    assert found.certified_error is None
+    assert "Transformer only" in found.proof
+    assert found.arithmetic == "float64"
+    assert "numerical" in str(found)
+
+
+HOSTILE = {
+    "state(X) of shape": Adapter(lambda X: X.sum(), lambda X: X.sum((-1, -2))),
+    "target(X) of shape": Adapter(lambda X: X.sum(-2), lambda X: X),
+    "it failed": Adapter(lambda X: X @ X, lambda X: X.sum((-1, -2))),
+    "float64, got": Adapter(lambda X: X.sum(-2).float(), lambda X: X.sum((-1, -2))),
+    "differentiable": Adapter(lambda X: X.detach().sum(-2), lambda X: X.sum((-1, -2))),
+    "deterministic": Adapter(lambda X: X.sum(-2) + torch.rand(1).double(), lambda X: X.sum((-1, -2))),
+    "mixes the batch": Adapter(lambda X: X.sum(-2) - X.sum(-2).mean(0), lambda X: X.sum((-1, -2))),
+    "finite": Adapter(lambda X: X.sum(-2) / 0, lambda X: X.sum((-1, -2))),
+    "a function X": Adapter(lambda X: X.sum(-2)),
+}
+
+
+@pytest.mark.parametrize("reason", HOSTILE)
+def test_hostile_adapters_are_refused_in_one_sentence(reason):
+    with pytest.raises(InfoFlowError) as caught:
+        refute(HOSTILE[reason], None, 4, seconds=1)
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("T", [0, -1, 2.5, True])
+def test_wrong_length(T):
+    with pytest.raises(InfoFlowError):
+        refute(one_layer(), MIN_PAIR, T)
+
+
+def test_wrong_models_and_targets():
+    for model, target in (
+        (nn.Linear(2, 2), MIN_PAIR),
+        (one_layer(2), MIN_PAIR),
+        (one_layer(hard=True), MIN_PAIR),
+        (one_layer(cls=False, outputs=6), MIN_PAIR),
+        (one_layer(), None),
+        (object(), MIN_PAIR),
+    ):
+        with pytest.raises(InfoFlowError):
+            refute(model, target, 8)
+
+
+def test_verb_is_exported():
+    assert infoflow.refute is refute
+
+
+@pytest.mark.parametrize(("b", "limit"), [(12.0, 0.14), (30.0, 0.06)])
+def test_power_sums_leave_no_large_gap(b, limit):
+    """Uniform attention, values e^{jb(x-1)}, j = 1, 2 determine the second largest up to O(log T / b)."""
+
+    def state(X):
+        return torch.stack([torch.exp(j * b * (X[..., 0] - 1)).mean(-1) for j in (1, 2)], -1)
+
+    found = refute(Adapter(state, dim=1, domain=(0.0, 1.0)), SECOND, 8, seconds=4)
+    assert 0 < found.gap <= limit
