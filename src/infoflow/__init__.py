@@ -23,6 +23,8 @@ __all__ = ["Architecture", "InfoFlowError", "JobError", *_LAZY]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "targets":  # the one room that is used as a namespace: iflow.targets.pairwise_max(D=4)
+        return importlib.import_module("infoflow.targets")
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'infoflow' has no attribute {name!r}")

@@ -1,0 +1,62 @@
+"""What is asked of a Transformer: targets, their values, winning tuples, active index sets and comparison counts.
+
+A target is an outer map over extrema of scores. A new one takes five lines:
+
+    import numpy as np
+    from infoflow.targets import Extremum, Target, TreeScore
+    nearest = Extremum(TreeScore.bilinear(np.eye(2)), kind="max", distinct=True)
+    lowest = Extremum(TreeScore.linear([0.0, 1.0]), kind="min")
+    F = Target.sum(nearest, lowest)
+
+`F(X)` takes (..., T, d) as numpy or torch. Saved in `mine.py`, it is `mine.py:F` on the command line.
+"""
+
+from infoflow.targets.named import (
+    NAMED,
+    Named,
+    chain,
+    d_retrieval,
+    kth_largest,
+    max_plus_min,
+    min_pair,
+    pairwise_max,
+    position_sum,
+    star,
+    sum_of_maxima,
+    triangle_center,
+)
+from infoflow.targets.polynomial import Polynomial
+from infoflow.targets.score import CallableScore, Edge, NormOfSum, Score, TreeScore, factor, tree_form
+from infoflow.targets.spelling import parse
+from infoflow.targets.target import OuterNetwork, Target
+from infoflow.targets.terms import Extremum, KthLargest, PositionSum, Term
+
+__all__ = [
+    "NAMED",
+    "CallableScore",
+    "Edge",
+    "Extremum",
+    "KthLargest",
+    "Named",
+    "NormOfSum",
+    "OuterNetwork",
+    "Polynomial",
+    "PositionSum",
+    "Score",
+    "Target",
+    "Term",
+    "TreeScore",
+    "chain",
+    "d_retrieval",
+    "factor",
+    "kth_largest",
+    "max_plus_min",
+    "min_pair",
+    "pairwise_max",
+    "parse",
+    "position_sum",
+    "star",
+    "sum_of_maxima",
+    "tree_form",
+    "triangle_center",
+]

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from infoflow.errors import InfoFlowError
+from infoflow.targets.arrays import Array, full, like
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,20 +66,14 @@ class Polynomial:
                 weight[:, int(exponent.argmax())] += self.coefficients[:, m]
         return weight, bias
 
-    def __call__(self, x: Any) -> Any:
-        """x (..., d) numpy or torch -> (..., outputs) of the same kind."""
-        if self.degree <= 1:
-            weight, bias = self.affine()
-            return x @ _like(weight.T.copy(), x) + _like(bias, x)
-        total = 0
-        for m, exponent in enumerate(self.exponents):
-            term = 1
-            for i, power in enumerate(exponent):
-                if power:
-                    term = term * x[..., i] ** int(power)
-            column = _like(self.coefficients[:, m], x)
-            total = total + (column * term[..., None] if not isinstance(term, int) else column)
-        return total if getattr(total, "ndim", 1) > 1 else total + 0 * x[..., :1]
+    def __call__(self, x: Array) -> Array:
+        """x (..., d) numpy or torch -> (..., outputs) of the same kind; monomials are added in the order they are
+        listed, so equal tokens give equal values wherever they stand."""
+        total = full((*x.shape[:-1], self.outputs), 0.0, x)
+        for exponent, column in zip(self.exponents, self.coefficients.T, strict=True):
+            if column.any():
+                total = total + like(column, x) * _monomial(x, exponent)
+        return total
 
     def derivative(self, i: int) -> "Polynomial":
         """d p / d x_i, again a polynomial."""
@@ -127,6 +122,10 @@ class Polynomial:
         return cls(exponents, row[None, :])
 
 
-def _like(array: np.ndarray, x: Any) -> Any:
-    """`array` as the kind, dtype and device of x."""
-    return array.astype(x.dtype) if isinstance(x, np.ndarray) else x.new_tensor(array)
+def _monomial(x: Array, exponent: np.ndarray) -> Array:
+    """prod_i x_i ** exponent_i as (..., 1), by repeated products; 1.0 for the constant monomial."""
+    product: Array = 1.0
+    for i in np.flatnonzero(exponent):
+        for _ in range(int(exponent[i])):
+            product = product * x[..., i : i + 1]
+    return product

@@ -1,8 +1,8 @@
 """Scores: what an extremum compares. A score takes k tokens and gives one number.
 
 `TreeScore` is the compiler's grammar: sum_v u_v(x_v) + sum_{(v,w) in edges} <left(x_v), right(x_w)> with the edges a
-tree (or forest's absence: k = 1 has no edge) on the k vertices. `NormOfSum` is |x_1 + ... + x_k|^2, a tree only for
-k <= 2. `CallableScore` is anything else.
+tree on the k vertices (k = 1 has no edge). `NormOfSum` is |x_1 + ... + x_k|^2, a tree only for k <= 2. `CallableScore`
+is anything else. Every score has a gradient with respect to its tokens; the active index set is read from it.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from infoflow.errors import InfoFlowError
+from infoflow.targets.arrays import Array, concatenate, dot, is_torch, stack
 from infoflow.targets.polynomial import Polynomial
 
 
@@ -21,8 +22,12 @@ class Score(Protocol):
     def arity(self) -> int: ...
     @property
     def dim(self) -> int: ...
-    def __call__(self, tokens: Any) -> Any:
+    def __call__(self, tokens: Array) -> Array:
         """tokens (..., k, d), numpy or torch -> (...)."""
+        ...
+
+    def gradient(self, tokens: Array) -> Array:
+        """tokens (..., k, d) -> d score / d token, (..., k, d)."""
         ...
 
 
@@ -59,14 +64,40 @@ class TreeScore:
     def arity(self) -> int:
         return len(self.unary)
 
-    def __call__(self, tokens: Any) -> Any:
-        total: Any = 0
-        for vertex, unary in enumerate(self.unary):
-            if unary is not None:
-                total = total + unary(tokens[..., vertex, :])[..., 0]
-        for edge in self.edges:
-            total = total + (edge.left(tokens[..., edge.v, :]) * edge.right(tokens[..., edge.w, :])).sum(-1)
-        return total
+    def rooted(self, root: int) -> tuple[tuple[int, Edge | None], ...]:
+        """Vertices from the root outwards, each with its edge toward the parent (parent as v; None at the root)."""
+        found: list[tuple[int, Edge | None]] = [(root, None)]
+        for vertex, above in found:
+            parent = -1 if above is None else above.v
+            for edge in self.edges:
+                if vertex in (edge.v, edge.w):
+                    away = edge.toward(vertex)
+                    if away.w != parent:
+                        found.append((away.w, away))
+        return tuple(found)
+
+    def __call__(self, tokens: Array) -> Array:
+        """Added up from the leaves to vertex 0, the operations of the search, so that both agree to the last bit."""
+        at: list[Array] = [tokens[..., v, :] for v in range(self.arity)]
+        total = [0 * x[..., 0] if u is None else u(x)[..., 0] for u, x in zip(self.unary, at, strict=True)]
+        for child, edge in reversed(self.rooted(0)):
+            if edge is not None:
+                message = dot(edge.left(at[edge.v]), edge.right(at[child])) + total[child]
+                total[edge.v] = total[edge.v] + message
+        return total[0]
+
+    def gradient(self, tokens: Array) -> Array:
+        at: list[Array] = [tokens[..., v, :] for v in range(self.arity)]
+        parts: list[list[Array]] = []
+        for i in range(self.dim):
+            slope = [
+                0 * x[..., 0] if u is None else u.derivative(i)(x)[..., 0] for u, x in zip(self.unary, at, strict=True)
+            ]
+            for e in self.edges:
+                slope[e.v] = slope[e.v] + dot(e.left.derivative(i)(at[e.v]), e.right(at[e.w]))
+                slope[e.w] = slope[e.w] + dot(e.left(at[e.v]), e.right.derivative(i)(at[e.w]))
+            parts.append(slope)
+        return stack([stack(slope, -1) for slope in parts], -1)
 
     @classmethod
     def linear(cls, a: Any) -> "TreeScore":
@@ -90,23 +121,64 @@ class NormOfSum:
     arity: int
     dim: int
 
-    def __call__(self, tokens: Any) -> Any:
-        total = tokens.sum(-2)
-        return (total * total).sum(-1)
+    def __post_init__(self) -> None:
+        if self.arity < 1 or self.dim < 1:
+            raise InfoFlowError(f"expected arity and dim of at least 1, got {self.arity} and {self.dim}.")
+
+    def __call__(self, tokens: Array) -> Array:
+        total = self._sum(tokens)
+        return dot(total, total)
+
+    def gradient(self, tokens: Array) -> Array:
+        return concatenate([2 * self._sum(tokens)[..., None, :]] * self.arity, -2)
+
+    def _sum(self, tokens: Array) -> Array:
+        """Left to right, so that the value does not depend on a library's order of summation."""
+        total = tokens[..., 0, :]
+        for v in range(1, self.arity):
+            total = total + tokens[..., v, :]
+        return total
 
 
 @dataclass(frozen=True, eq=False)
 class CallableScore:
-    """Any batched function of k tokens; `lipschitz` (with respect to each token's Euclidean norm) opens the
-    occupancy construction."""
+    """Any batched function of k tokens, written so that it takes numpy arrays and torch tensors.
+
+    `lipschitz` (with respect to each token's Euclidean norm) opens the occupancy construction.
+    """
 
     function: Callable[[Any], Any]
     arity: int
     dim: int
     lipschitz: float | None = None
 
-    def __call__(self, tokens: Any) -> Any:
-        return self.function(tokens)
+    def __call__(self, tokens: Array) -> Array:
+        values = self.function(tokens)
+        if tuple(getattr(values, "shape", ())) != tuple(tokens.shape[:-2]):
+            raise InfoFlowError(
+                f"expected the score function to map {tuple(tokens.shape)} to {tuple(tokens.shape[:-2])}, "
+                f"got {tuple(getattr(values, 'shape', ()))}."
+            )
+        return values
+
+    def gradient(self, tokens: Array) -> Array:
+        """By automatic differentiation, in torch."""
+        return differentiate(self, tokens)
+
+
+def differentiate(function: Callable[[Array], Array], x: Array) -> Array:
+    """Gradient of sum(function(x)) by torch, given back as the kind of x; zero where the function ignores x."""
+    import torch
+
+    with torch.enable_grad():
+        leaf = (x.detach().clone() if is_torch(x) else torch.tensor(x)).requires_grad_()
+        try:
+            value = function(leaf).sum()
+        except (TypeError, RuntimeError, AttributeError) as error:
+            raise InfoFlowError(f"expected a function that takes torch tensors too, it failed with: {error}") from None
+        (slope,) = torch.autograd.grad(value, leaf, allow_unused=True) if value.requires_grad else (None,)
+    slope = torch.zeros_like(leaf) if slope is None else slope
+    return slope if is_torch(x) else slope.numpy()
 
 
 def factor(A: np.ndarray) -> tuple[Polynomial, Polynomial]:

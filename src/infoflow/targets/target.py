@@ -1,49 +1,23 @@
 """Target: an outer map over extrema of scores. This is what is asked of a Transformer."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from infoflow.errors import InfoFlowError
+from infoflow.targets import sampling
+from infoflow.targets.arrays import CHUNK_BYTES, Array, all_finite, as_tokens, concatenate, detach, indices
 from infoflow.targets.polynomial import Polynomial
-from infoflow.targets.score import Score
+from infoflow.targets.score import differentiate
+from infoflow.targets.terms import Extremum, KthLargest, PositionSum, Term, winning_tokens
 
+if TYPE_CHECKING:
+    from infoflow.targets.comparison import Comparison
 
-@dataclass(frozen=True, eq=False)
-class Extremum:
-    """max or min over k-tuples (t_1..t_k) of positions of a score.
-
-    `sets[v]`, when given, restricts t_v to those positions (0-based); `distinct` asks for pairwise different positions.
-    Ties: the lexicographically first tuple wins.
-    """
-
-    score: Score
-    kind: Literal["max", "min"] = "max"
-    sets: tuple[tuple[int, ...] | None, ...] | None = None
-    distinct: bool = False
-    name: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class KthLargest:
-    """The k-th largest of a linear functional of the tokens (k = 1 is the maximum)."""
-
-    k: int
-    direction: np.ndarray  # (d,)
-    name: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class PositionSum:
-    """x(p_1) + ... + x(p_m) for fixed 0-based positions: vector-valued, zero comparisons."""
-
-    positions: tuple[int, ...]
-    dim: int
-    name: str = ""
-
-
-Term = Extremum | KthLargest | PositionSum
+__all__ = ["Extremum", "KthLargest", "OuterNetwork", "PositionSum", "Target", "Term"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +29,9 @@ class OuterNetwork:
     error: float = 0.0
     outputs: int = 1
 
+    def __call__(self, values: Array) -> Array:
+        return self.function(values)
+
 
 @dataclass(frozen=True, eq=False)
 class Target:
@@ -62,11 +39,155 @@ class Target:
 
     `spelling` (`pairwise_max:D=4,d=4,seed=0`) is the identity of a named target: it is what files and results record.
     `domain` is the box the theorems speak of; `sampler` names the input law of the paper's experiments.
+    X may be a numpy array or a torch tensor on any device; values are exact and differentiable, with the gradient at
+    the winning tokens only. Ties: the lexicographically first tuple wins.
     """
 
     terms: tuple[Term, ...]
     outer: Polynomial | OuterNetwork
     dim: int
-    spelling: str
+    spelling: str = ""
     domain: tuple[float, float] = (-1.0, 1.0)
     sampler: str = "uniform"
+
+    def __post_init__(self) -> None:
+        if not self.terms:
+            raise InfoFlowError("expected at least one term in a target, got none.")
+        for term in self.terms:
+            if term.dim != self.dim:
+                raise InfoFlowError(f"expected terms on tokens of dimension {self.dim}, got one of {term.dim}.")
+        if isinstance(self.outer, Polynomial) and self.outer.inputs != self.values:
+            raise InfoFlowError(f"expected an outer map of {self.values} values, got one of {self.outer.inputs}.")
+        if not self.domain[0] < self.domain[1]:
+            raise InfoFlowError(f"expected a domain (low, high) with low < high, got {self.domain}.")
+        sampling.check(self.sampler)
+
+    @classmethod
+    def sum(cls, *terms: Term, **options: Any) -> "Target":
+        """The sum of the given terms (each value with weight one)."""
+        if not terms:
+            raise InfoFlowError("expected at least one term in a target, got none.")
+        values = sum(term.values for term in terms)
+        return cls(terms, Polynomial.linear(np.ones((1, values))), terms[0].dim, **options)
+
+    @property
+    def arity(self) -> int:
+        """The largest number of tokens one term looks at together."""
+        return max(term.arity for term in self.terms)
+
+    @property
+    def values(self) -> int:
+        """Number of values the outer map takes."""
+        return sum(term.values for term in self.terms)
+
+    @property
+    def outputs(self) -> int:
+        return self.outer.outputs
+
+    def check_length(self, T: int) -> None:
+        """Refuse a sequence length this target is not defined for."""
+        if T < 1:
+            raise InfoFlowError(f"expected a sequence length of at least 1, got T={T}.")
+        for term in self.terms:
+            term.check_length(T)
+
+    def __call__(self, X: Array) -> Array:
+        """X (..., T, d) -> (...), or (..., outputs) when the target has several outputs."""
+        X = as_tokens(X, self.dim)
+        result = self.outer(self._term_values(X))
+        if not all_finite(detach(result)):
+            raise InfoFlowError("expected tokens small enough for the target, its value overflows; scale them down.")
+        return result[..., 0] if self.outputs == 1 else result
+
+    def term_values(self, X: Array) -> Array:
+        """X (..., T, d) -> (..., values): the value of each term, vector-valued terms spread out."""
+        return self._term_values(as_tokens(X, self.dim))
+
+    def winners(self, X: Array) -> tuple[Array, ...]:
+        """X (..., T, d) -> for each term its winning positions (..., arity), 0-based."""
+        parts, lead = self._parts(as_tokens(X, self.dim))
+        return tuple(
+            concatenate([term.winners(part) for part in parts], 0).reshape((*lead, term.arity)) for term in self.terms
+        )
+
+    def active(self, X: Array) -> Array:
+        """The active index set (4) as a boolean (..., T): positions whose token has a non-zero derivative.
+
+        dF/dx(t) = sum_j d outer / d value_j * sum of d score_j / d x_v over the vertices v that sit on t; where terms
+        tie, the winning tuple stands for all of them.
+        """
+        parts, lead = self._parts(detach(as_tokens(X, self.dim)))
+        found = [(self._gradient(part) != 0).any(-1) for part in parts]
+        return concatenate(found, 0).reshape((*lead, X.shape[-2]))
+
+    def sample(
+        self,
+        batch: int | tuple[int, ...],
+        T: int,
+        seed: int = 0,
+        generator: Any = None,
+        kind: str = "numpy",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> Array:
+        """Inputs (batch, T, d) from the law named by `sampler`; a generator, when given, stands in for the seed."""
+        self.check_length(T)
+        lead = (batch,) if isinstance(batch, int) else tuple(batch)
+        shape = (*lead, T, self.dim)
+        return sampling.draw(self.sampler, shape, self.domain, seed, generator, kind, device, dtype)
+
+    def comparison(self, T: int) -> "Comparison":
+        """Dimension, order and number of comparison at length T."""
+        from infoflow.targets.comparison import comparison
+
+        return comparison(self, T)
+
+    def head_count_hypotheses(self, T: int | None = None) -> tuple[bool, tuple[str, ...]]:
+        """Whether the head-count theorem speaks about this target, and the reasons why not."""
+        from infoflow.targets.hypotheses import head_count_hypotheses
+
+        return head_count_hypotheses(self, T)
+
+    def _parts(self, X: Array) -> tuple[list[Array], tuple[int, ...]]:
+        """X (..., T, d) as a list of (B, T, d) of bounded size, at least one, and the leading shape."""
+        T, d = X.shape[-2:]
+        self.check_length(T)
+        flat = X.reshape((math.prod(X.shape[:-2]), T, d))
+        rows = max(1, CHUNK_BYTES // (8 * T * d * self.outputs))
+        return [flat[low : low + rows] for low in range(0, max(1, flat.shape[0]), rows)], tuple(X.shape[:-2])
+
+    def _term_values(self, X: Array) -> Array:
+        parts, lead = self._parts(X)
+        found = [concatenate([term.value(winning_tokens(term, part)[1]) for term in self.terms], -1) for part in parts]
+        return concatenate(found, 0).reshape((*lead, self.values))
+
+    def _gradient(self, X: Array) -> Array:
+        """X (B, T, d) -> dF_o / dx(t) as (B, T, outputs * d), from the winning tokens alone."""
+        found = [winning_tokens(term, X) for term in self.terms]
+        values = concatenate([term.value(tokens) for term, (_, tokens) in zip(self.terms, found, strict=True)], -1)
+        T = indices(np.arange(X.shape[1]), X)
+        columns = []
+        for outer_slope in self._outer_gradient(values):
+            total, first = None, 0
+            for term, (positions, tokens) in zip(self.terms, found, strict=True):
+                weight = outer_slope[:, first : first + term.values]
+                first += term.values
+                slope = (weight[:, :, None, None] * term.gradient(tokens)).sum(1)  # (B, k, d)
+                for v in range(term.arity):
+                    here = (T[None, :] == positions[:, v : v + 1])[:, :, None]
+                    part = here * slope[:, v][:, None, :]
+                    total = part if total is None else total + part
+            columns.append(total)
+        return concatenate(columns, -1)
+
+    def _outer_gradient(self, values: Array) -> list[Array]:
+        """For each output its derivatives with respect to the term values, (B, values)."""
+        if isinstance(self.outer, Polynomial):
+            partial = [self.outer.derivative(j)(values) for j in range(self.values)]
+            return [concatenate([p[:, o : o + 1] for p in partial], -1) for o in range(self.outputs)]
+        outer = self.outer
+
+        def output(o: int) -> Callable[[Array], Array]:
+            return lambda v: outer(v)[..., o]
+
+        return [differentiate(output(o), values) for o in range(self.outputs)]

@@ -1,0 +1,131 @@
+"""The few array operations numpy and torch spell differently, so that targets have one code path.
+
+Every function takes the kind (numpy or torch, dtype, device) from its arguments; torch is imported only where a tensor
+has already come in. Sums over features are plain left-to-right loops of products and additions: each is correctly
+rounded, so equal tokens give equal scores at every position and numpy and torch agree to the last bit.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from infoflow.errors import InfoFlowError
+
+Array = Any  # a numpy array or a torch tensor
+
+CHUNK_BYTES = 64 * 2**20  # one temporary of a search; a search holds fewer than eight of them at a time
+
+
+def is_torch(x: Array) -> bool:
+    return type(x).__module__.partition(".")[0] == "torch" or hasattr(x, "detach")
+
+
+def as_tokens(X: Any, dim: int) -> Array:
+    """X as (..., T, d) floats; refuses a wrong shape, no token at all, and tokens that are not finite."""
+    if not is_torch(X):
+        try:
+            X = np.asarray(X)
+            X = X if np.issubdtype(X.dtype, np.floating) else X.astype(np.float64)
+        except (TypeError, ValueError):
+            raise InfoFlowError(f"expected tokens as numbers of shape (..., T, {dim}), got something else.") from None
+    elif not X.is_floating_point():
+        X = X.double()
+    if X.ndim < 2 or X.shape[-1] != dim:
+        raise InfoFlowError(f"expected tokens of shape (..., T, {dim}), got {tuple(X.shape)}; this target has d={dim}.")
+    if X.shape[-2] == 0:
+        raise InfoFlowError("expected at least one token, got T=0.")
+    if not all_finite(X):
+        raise InfoFlowError("expected finite tokens, got NaN or infinity; remove them before asking for the target.")
+    return X
+
+
+def all_finite(x: Array) -> bool:
+    return bool(x.isfinite().all() if is_torch(x) else np.isfinite(x).all())
+
+
+def detach(x: Array) -> Array:
+    return x.detach() if is_torch(x) else x
+
+
+def like(values: np.ndarray, x: Array) -> Array:
+    """`values` with the kind, dtype and device of x."""
+    return x.new_tensor(values) if is_torch(x) else values.astype(x.dtype, copy=False)
+
+
+def full(shape: tuple[int, ...], value: float, x: Array) -> Array:
+    return x.new_full(shape, value) if is_torch(x) else np.full(shape, value, dtype=x.dtype)
+
+
+def indices(values: Any, x: Array) -> Array:
+    """Positions as int64 of the kind and device of x."""
+    values = np.asarray(values, dtype=np.int64)
+    if not is_torch(x):
+        return values
+    import torch
+
+    return torch.as_tensor(values, device=x.device)
+
+
+def take(x: Array, index: Array, axis: int) -> Array:
+    """numpy.take_along_axis, with broadcasting of the other axes."""
+    if is_torch(x):
+        import torch
+
+        return torch.take_along_dim(x, index, axis)
+    return np.take_along_axis(x, index, axis)
+
+
+def gather_tokens(X: Array, positions: Array) -> Array:
+    """X (..., T, d), positions (..., k) -> tokens (..., k, d)."""
+    return take(X, positions[..., None], -2)
+
+
+def concatenate(parts: list[Array], axis: int) -> Array:
+    if is_torch(parts[0]):
+        import torch
+
+        return torch.cat(parts, dim=axis)
+    return np.concatenate(parts, axis=axis)
+
+
+def stack(parts: list[Array], axis: int) -> Array:
+    if is_torch(parts[0]):
+        import torch
+
+        return torch.stack(parts, dim=axis)
+    return np.stack(parts, axis=axis)
+
+
+def where(condition: Array, a: Array, b: Array) -> Array:
+    if is_torch(condition):
+        import torch
+
+        return torch.where(condition, a, b)
+    return np.where(condition, a, b)
+
+
+def broadcast(x: Array, shape: tuple[int, ...]) -> Array:
+    return x.expand(shape) if is_torch(x) else np.broadcast_to(x, shape)
+
+
+def order(x: Array) -> Array:
+    """Stable increasing order along the last axis."""
+    return x.argsort(dim=-1, stable=True) if is_torch(x) else np.argsort(x, axis=-1, kind="stable")
+
+
+def smallest(x: Array) -> Array:
+    """Minimum along the last axis."""
+    return x.amin(-1) if is_torch(x) else x.min(-1)
+
+
+def dot(a: Array, b: Array) -> Array:
+    """sum_j a[..., j] b[..., j], left to right."""
+    total = a[..., 0] * b[..., 0]
+    for j in range(1, a.shape[-1]):
+        total = total + a[..., j] * b[..., j]
+    return total
+
+
+def pair_dots(a: Array, b: Array) -> Array:
+    """a (B, S, r), b (B, T, r) -> all inner products (B, S, T), each as `dot` computes it."""
+    return dot(a[:, :, None, :], b[:, None, :, :])

@@ -1,0 +1,229 @@
+"""Number of Comparison (Definition 2): how many tuples of tokens a target makes one look at, as exact integers.
+
+For D extrema over k-tuples: `ordered` D (T^k - 1), the paper's trees over ordered tuples; `unordered_with_repetition`
+D (C(T+k-1, k) - 1), where leaves are sets with repetition; `unordered_distinct` D (C(T, k) - 1), the best tree known (a node may take the best arrangement inside its set, so order and repeats are free). `lower` is the bound of
+the argument in D.1: D (T - D) for k = 1 and C(T, k) - min(k D, T) for k >= 2, given only where its hypotheses were
+checked. Closed forms throughout: nothing loops over T.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from infoflow.targets.polynomial import Polynomial
+from infoflow.targets.score import TreeScore, tree_form
+from infoflow.targets.target import Target
+from infoflow.targets.terms import Extremum, KthLargest, PositionSum, Term
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Dimension and order of comparison, the counts at length T (None where not defined), and where `lower` is from."""
+
+    T: int
+    dimension: int
+    order: int
+    lower: int | None
+    ordered: int | None
+    unordered_with_repetition: int | None
+    unordered_distinct: int | None
+    decomposes: bool  # every score is a sum over a tree, so attention can share inner maximisations
+    basis: str  # the argument behind `lower`, or why there is none
+
+    @property
+    def required(self) -> dict[str, int | None]:
+        return {
+            "lower": self.lower,
+            "ordered": self.ordered,
+            "unordered_with_repetition": self.unordered_with_repetition,
+            "unordered_distinct": self.unordered_distinct,
+        }
+
+
+def comparison(target: Target, T: int) -> Comparison:
+    target.check_length(T)
+    dimension = max(_dimension(term) for term in target.terms)
+    lower, basis = _lower(target, T)
+    return Comparison(
+        T=T,
+        dimension=dimension,
+        order=dimension,
+        lower=lower,
+        ordered=_total([_ordered(term, T) for term in target.terms]),
+        unordered_with_repetition=_total([_with_repetition(term, T) for term in target.terms]),
+        unordered_distinct=_total([_distinct(term, T) for term in target.terms]),
+        decomposes=all(_decomposes(term) for term in target.terms),
+        basis=basis,
+    )
+
+
+def _dimension(term: Term) -> int:
+    if isinstance(term, Extremum):
+        return term.arity
+    return term.k if isinstance(term, KthLargest) else 1
+
+
+def _decomposes(term: Term) -> bool:
+    if isinstance(term, Extremum):
+        return tree_form(term.score) is not None
+    return isinstance(term, PositionSum) or term.k == 1
+
+
+def _total(counts: list[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def _ordered(term: Term, T: int) -> int | None:
+    """Leaves are ordered tuples; a k-th largest, and an extremum over different positions, have no repeats in them."""
+    if isinstance(term, PositionSum):
+        return 0
+    if isinstance(term, KthLargest):
+        return math.perm(T, term.k) - 1
+    if not term.distinct:
+        return math.prod(_sizes(term, T)) - 1
+    return math.perm(size, term.arity) - 1 if (size := _common_size(term, T)) is not None else None
+
+
+def _with_repetition(term: Term, T: int) -> int | None:
+    """Leaves are multisets. Not defined where repeats are excluded or the vertices have different position sets."""
+    if isinstance(term, PositionSum):
+        return 0
+    if isinstance(term, KthLargest):
+        return T - 1 if term.k == 1 else None
+    size = _common_size(term, T)
+    if size is None or (term.distinct and term.arity > 1):
+        return None
+    return math.comb(size + term.arity - 1, term.arity) - 1
+
+
+def _distinct(term: Term, T: int) -> int | None:
+    """Leaves are sets of k different positions; not defined for fewer positions than k."""
+    if isinstance(term, PositionSum):
+        return 0
+    k = _dimension(term)
+    size = T if isinstance(term, KthLargest) else _common_size(term, T)
+    return None if size is None or size < k else math.comb(size, k) - 1
+
+
+def _sizes(term: Extremum, T: int) -> list[int]:
+    return [T if s is None else len(s) for s in term.sets or (None,) * term.arity]
+
+
+def _common_size(term: Extremum, T: int) -> int | None:
+    """The size of the position set all vertices share, None when they differ."""
+    if term.sets is None:
+        return T
+    return _sizes(term, T)[0] if len(set(term.sets)) == 1 else None
+
+
+def _lower(target: Target, T: int) -> tuple[int | None, str]:
+    """The bound of D.1 and the reason it is, or is not, given."""
+    if all(isinstance(term, PositionSum) for term in target.terms):
+        return 0, "fixed positions need no comparison"
+    extrema = [term for term in target.terms if isinstance(term, Extremum)]
+    if len(extrema) < len(target.terms):
+        only = target.terms[0]
+        if len(target.terms) == 1 and isinstance(only, KthLargest) and only.k == 1:
+            return T - 1, "D.1: every position can be the maximum"
+        return None, "no lower bound is proved for k-th largest values"
+    if any(term.sets is not None for term in extrema):
+        return None, "D.1 is argued for tuples over all positions"
+    if not _uses_every_value(target):
+        return None, "D.1 needs an outer map that depends on every value; this one was not seen to"
+    arities = {term.arity for term in extrema}
+    if len(arities) > 1:
+        return None, "D.1 is argued for extrema over tuples of one size"
+    k, D = arities.pop(), len(extrema)
+    if k == 1:
+        if not distinct_winners(target):
+            return None, "D.1 needs inputs on which the D extrema sit at D different positions; none was found"
+        return max(0, D * (T - D)), "D.1: D extrema can sit at any D different positions"
+    if any(_collapses(term) for term in extrema):
+        return None, "D.1 needs scores whose best tuples consist of different tokens; here fewer tokens decide"
+    return (
+        max(0, math.comb(T, k) - min(k * D, T)),
+        "D.1, as argued in the paper for generic scores: every set of k positions is a leaf",
+    )
+
+
+def _uses_every_value(target: Target) -> bool:
+    if not isinstance(target.outer, Polynomial):
+        return False
+    used = np.abs(target.outer.coefficients).max(axis=0) > 0
+    return bool((target.outer.exponents[used] > 0).any(axis=0).all())
+
+
+def _collapses(term: Extremum) -> bool:
+    """Cases in which fewer than k tokens decide: products of numbers (only the extreme tokens matter), and pair scores
+    x'Mx' with sign * (M + M') positive semidefinite, whose maximum is reached at t_1 = t_2 unless that is excluded."""
+    if not isinstance(term.score, TreeScore):
+        return False
+    if term.dim == 1:
+        return True
+    if term.arity != 2 or term.distinct or not all(_linear(p) for e in term.score.edges for p in (e.left, e.right)):
+        return False
+    edge = term.score.edges[0]
+    sign = 1 if term.kind == "max" else -1
+    matrix = sign * edge.left.affine()[0].T @ edge.right.affine()[0]
+    return bool(np.linalg.eigvalsh(matrix + matrix.T).min() >= 0)
+
+
+def _linear(polynomial: Polynomial) -> bool:
+    return polynomial.is_linear
+
+
+def distinct_winners(target: Target) -> bool:
+    """Whether D extrema over single tokens have D different winners on an open set, shown by explicit points.
+
+    Tries, for each term, a point that should win it: a step from the centre of the domain along its gradient, then its
+    stationary point. Strict wins over the other points and over a token of no use are kept by nearby inputs.
+    """
+    low, high = target.domain
+    centre = np.full(target.dim, (low + high) / 2)
+    scores = [(1 if term.kind == "max" else -1, term.score) for term in target.terms if isinstance(term, Extremum)]
+    slopes = np.array([sign * score.gradient(centre[None, :])[0] for sign, score in scores])
+    norms = np.linalg.norm(slopes, axis=1, keepdims=True)
+    stepped = centre + (high - low) / 4 * slopes / np.where(norms > 0, norms, 1.0)
+    families = [stepped]
+    if (points := stationary_points(target)) is not None:
+        families.append(points)
+    fillers = [centre, np.full(target.dim, low), np.full(target.dim, high)]
+    return any(_each_wins(scores, points, filler) for points in families for filler in fillers)
+
+
+def _each_wins(scores: list, points: np.ndarray, filler: np.ndarray) -> bool:
+    tokens = np.vstack([points, filler])[:, None, :]
+    for i, (sign, score) in enumerate(scores):
+        values = sign * score(tokens)
+        others = np.delete(values, i)
+        if not values[i] > others.max() + 1e-9 * (1 + np.abs(values).max()):
+            return False
+    return True
+
+
+def stationary_points(target: Target) -> np.ndarray | None:
+    """Where each quadratic single-token score is stationary, (D, d); None if one is not quadratic and regular."""
+    points = []
+    for term in target.terms:
+        if not isinstance(term, Extremum) or not isinstance(term.score, TreeScore) or term.arity != 1:
+            return None
+        unary = term.score.unary[0]
+        if unary is None or unary.degree != 2:
+            return None
+        hessian, slope = quadratic_part(unary)
+        if np.linalg.matrix_rank(hessian) < target.dim:
+            return None
+        points.append(np.linalg.solve(hessian, -slope))
+    return np.array(points)
+
+
+def quadratic_part(polynomial: Polynomial) -> tuple[np.ndarray, np.ndarray]:
+    """(H, g) with p(x) = x'Hx/2 + g'x + c, for degree at most two."""
+    d = polynomial.inputs
+    origin = np.zeros(d)
+    first = [polynomial.derivative(i) for i in range(d)]
+    slope = np.array([p(origin)[0] for p in first])
+    hessian = np.array([[p.derivative(j)(origin)[0] for j in range(d)] for p in first])
+    return hessian, slope

@@ -1,0 +1,201 @@
+"""The targets of the papers by name: `pairwise_max(D=4, d=4, seed=0)`, spelled `pairwise_max:D=4,d=4,seed=0`.
+
+Every function below is a target; its keyword arguments are the keys of its spelling. `NAMED` holds what
+`infoflow targets` prints. Random matrices are drawn once from `numpy.random.default_rng(seed)`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from infoflow.errors import InfoFlowError
+from infoflow.targets.polynomial import Polynomial
+from infoflow.targets.score import Edge, NormOfSum, TreeScore, factor
+from infoflow.targets.target import Target
+from infoflow.targets.terms import Extremum, KthLargest, PositionSum
+
+CANDIDATES = 1024  # random points from which separated minimisers are chosen
+
+
+def d_retrieval(D: int = 4, d: int = 4, seed: int = 0, sets: Sequence[Sequence[int]] | None = None) -> Target:
+    """sum_i min_{t in S_i} |x(t) - z_i|^2 / d on [0,1]^d; `sets` holds D sets S_i of 0-based positions (default: all).
+
+    The z_i are separated, so the head-count theorem's hypotheses hold.
+    """
+    _at_least(D=(D, 1), d=(d, 1), seed=(seed, 0))
+    if sets is not None and len(sets) != D:
+        raise InfoFlowError(f"expected D={D} position sets, got {len(sets)}.")
+    terms = []
+    for i, z in enumerate(separated_points(D, d, seed)):
+        unary = Polynomial.quadratic(np.eye(d) / d, -2 * z / d, float(z @ z) / d)
+        only = None if sets is None else (tuple(sets[i]),)
+        terms.append(Extremum(TreeScore((unary,), (), d), "min", only, name=f"min_{i + 1}"))
+    keys = {"D": D, "d": d, "seed": seed} | ({} if sets is None else {"sets": spell_sets(sets)})
+    return Target.sum(*terms, spelling=spell("d_retrieval", keys), domain=(0.0, 1.0))
+
+
+def sum_of_maxima(D: int = 4, d: int = 4, seed: int = 0) -> Target:
+    """sum_i max_t a_i' x(t), the slides' synthetic target."""
+    _at_least(D=(D, 1), d=(d, 1), seed=(seed, 0))
+    directions = np.random.default_rng(seed).standard_normal((D, d))
+    terms = [Extremum(TreeScore.linear(a), name=f"max_{i + 1}") for i, a in enumerate(directions)]
+    return Target.sum(*terms, spelling=spell("sum_of_maxima", {"D": D, "d": d, "seed": seed}), sampler="normal")
+
+
+def pairwise_max(D: int = 4, d: int = 4, seed: int = 0) -> Target:
+    """sum_i max_{s,t} x(s)' A_i x(t), eq. (6)."""
+    _at_least(D=(D, 1), d=(d, 1), seed=(seed, 0))
+    matrices = np.random.default_rng(seed).standard_normal((D, d, d))
+    terms = [Extremum(TreeScore.bilinear(A), name=f"max_{i + 1}") for i, A in enumerate(matrices)]
+    return Target.sum(*terms, spelling=spell("pairwise_max", {"D": D, "d": d, "seed": seed}), sampler="normal")
+
+
+def min_pair(d: int = 3) -> Target:
+    """min_{s,t} 2 (1 + x(s)' x(t)), eq. (8)."""
+    _at_least(d=(d, 1))
+    score = TreeScore.bilinear(np.eye(d), constant=2.0, scale=2.0)
+    return Target.sum(Extremum(score, "min", name="min"), spelling=spell("min_pair", {"d": d}))
+
+
+def triangle_center(d: int = 2) -> Target:
+    """min_{t1,t2,t3} |x(t1) + x(t2) + x(t3)|^2, eq. (7)."""
+    _at_least(d=(d, 1))
+    term = Extremum(NormOfSum(3, d), "min", name="min")
+    return Target.sum(term, spelling=spell("triangle_center", {"d": d}), sampler="clamped_normal")
+
+
+def kth_largest(k: int = 2, d: int = 1) -> Target:
+    """The k-th largest first coordinate, Theorem 5."""
+    _at_least(k=(k, 1), d=(d, 1))
+    term = KthLargest(k, np.eye(d)[0], name="kth")
+    return Target.sum(term, spelling=spell("kth_largest", {"k": k, "d": d}), domain=(0.0, 1.0))
+
+
+def position_sum(positions: Sequence[int] = (0, 1, 2), d: int = 2) -> Target:
+    """x(p_1) + ... + x(p_m), eq. (57); `positions` are 0-based here and 1-based in the spelling."""
+    _at_least(d=(d, 1))
+    term = PositionSum(tuple(positions), d, name="sum")
+    keys = {"positions": spell_positions(term.positions), "d": d}
+    return Target((term,), Polynomial.identity(d), d, spell("position_sum", keys), sampler="normal")
+
+
+def max_plus_min() -> Target:
+    """max_t x(t) + min_t x(t) for numbers x(t), Figure 2."""
+    line = TreeScore.linear(np.ones(1))
+    return Target.sum(Extremum(line, "max", name="max"), Extremum(line, "min", name="min"), spelling="max_plus_min")
+
+
+def star(k: int = 3, d: int = 4, seed: int = 0) -> Target:
+    """max over (t_1..t_k) of sum_{v != 2} x(t_v)' A_v x(t_2): every token paired with the second one."""
+    _at_least(k=(k, 2), d=(d, 1), seed=(seed, 0))
+    matrices = np.random.default_rng(seed).standard_normal((k - 1, d, d))
+    leaves = [v for v in range(k) if v != 1]
+    edges = tuple(Edge(v, 1, *factor(A)) for v, A in zip(leaves, matrices, strict=True))
+    term = Extremum(TreeScore((None,) * k, edges, d), name="max")
+    return Target.sum(term, spelling=spell("star", {"k": k, "d": d, "seed": seed}), sampler="normal")
+
+
+def chain(length: int = 3, d: int = 4, seed: int = 0) -> Target:
+    """max over (t_1..t_length) of sum_v x(t_v)' A_v x(t_{v+1}); `length` counts the tokens."""
+    _at_least(length=(length, 2), d=(d, 1), seed=(seed, 0))
+    matrices = np.random.default_rng(seed).standard_normal((length - 1, d, d))
+    edges = tuple(Edge(v, v + 1, *factor(A)) for v, A in enumerate(matrices))
+    term = Extremum(TreeScore((None,) * length, edges, d), name="max")
+    return Target.sum(term, spelling=spell("chain", {"length": length, "d": d, "seed": seed}), sampler="normal")
+
+
+@dataclass(frozen=True)
+class Named:
+    """What `infoflow targets` prints of a named target beside its keys, which are the builder's arguments."""
+
+    build: Callable[..., Target]
+    law: str  # of its random matrices, or "-"
+    readers: dict[str, Callable[[str], Any]]  # key -> reader of its spelling
+    defaults: dict[str, Any]
+
+
+def separated_points(D: int, d: int, seed: int) -> np.ndarray:
+    """D points of the open cube, each the farthest of many random candidates from those already chosen."""
+    candidates = np.random.default_rng(seed).uniform(0.1, 0.9, (max(CANDIDATES, 4 * D), d))
+    chosen = [candidates[0]]
+    distance = np.full(len(candidates), np.inf)
+    for _ in range(D - 1):
+        distance = np.minimum(distance, ((candidates - chosen[-1]) ** 2).sum(1))
+        chosen.append(candidates[distance.argmax()])
+    return np.array(chosen)
+
+
+def spell(name: str, keys: dict[str, Any]) -> str:
+    return f"{name}:" + ",".join(f"{key}={value}" for key, value in keys.items())
+
+
+def spell_positions(positions: Sequence[int]) -> str:
+    """0-based positions as 1-based runs: (0, 1, 2, 6) is `1..3+7`."""
+    runs: list[list[int]] = []
+    for p in sorted({int(p) for p in positions}):
+        if runs and runs[-1][1] == p:
+            runs[-1][1] = p + 1
+        else:
+            runs.append([p + 1, p + 1])
+    return "+".join(str(low) if low == high else f"{low}..{high}" for low, high in runs)
+
+
+def spell_sets(sets: Sequence[Sequence[int]]) -> str:
+    return "/".join(spell_positions(positions) for positions in sets)
+
+
+def read_positions(text: str) -> tuple[int, ...]:
+    """`1..3+7` is (0, 1, 2, 6)."""
+    found: list[int] = []
+    for run in text.split("+"):
+        low, _, high = run.partition("..")
+        first, last = int(low), int(high or low)
+        if not 1 <= first <= last <= MOST_POSITIONS:
+            raise ValueError(text)
+        found.extend(range(first - 1, last))
+    return tuple(found)
+
+
+def read_sets(text: str) -> tuple[tuple[int, ...], ...]:
+    return tuple(read_positions(part) for part in text.split("/"))
+
+
+MOST_POSITIONS = 10**7  # a spelling is a line of text; beyond this a run is a slip of the finger
+
+
+def _at_least(**keys: tuple[int, int]) -> None:
+    for key, (value, least) in keys.items():
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+            raise InfoFlowError(f"expected {key} to be an integer of at least {least}, got {value!r}.")
+
+
+_D_D_SEED: dict[str, Callable[[str], Any]] = {"D": int, "d": int, "seed": int}
+NAMED: dict[str, Named] = {
+    "d_retrieval": Named(
+        d_retrieval,
+        "z_i: farthest-point choice from uniform points of [0.1,0.9]^d",
+        _D_D_SEED | {"sets": read_sets},
+        {"D": 4, "d": 4, "seed": 0, "sets": None},
+    ),
+    "sum_of_maxima": Named(sum_of_maxima, "a_i: independent N(0,1) entries", _D_D_SEED, {"D": 4, "d": 4, "seed": 0}),
+    "pairwise_max": Named(pairwise_max, "A_i: independent N(0,1) entries", _D_D_SEED, {"D": 4, "d": 4, "seed": 0}),
+    "min_pair": Named(min_pair, "-", {"d": int}, {"d": 3}),
+    "triangle_center": Named(triangle_center, "-", {"d": int}, {"d": 2}),
+    "kth_largest": Named(kth_largest, "-", {"k": int, "d": int}, {"k": 2, "d": 1}),
+    "position_sum": Named(position_sum, "-", {"positions": read_positions, "d": int}, {"positions": (0, 1, 2), "d": 2}),
+    "max_plus_min": Named(max_plus_min, "-", {}, {}),
+    "star": Named(
+        star,
+        "A_v: independent N(0,1) entries",
+        {"k": int, "d": int, "seed": int},
+        {"k": 3, "d": 4, "seed": 0},
+    ),
+    "chain": Named(
+        chain,
+        "A_v: independent N(0,1) entries",
+        {"length": int, "d": int, "seed": int},
+        {"length": 3, "d": 4, "seed": 0},
+    ),
+}

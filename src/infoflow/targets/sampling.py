@@ -1,0 +1,63 @@
+"""The input laws of the papers: uniform on the domain, standard normal, and the clamped normal of C.5."""
+
+from typing import Any
+
+import numpy as np
+
+from infoflow.errors import InfoFlowError, unknown
+from infoflow.targets.arrays import Array, dot
+
+SAMPLERS: dict[str, str] = {
+    "uniform": "independent, uniform on the domain in every coordinate",
+    "normal": "independent, N(0, I)",
+    "clamped_normal": "independent, N(0, 2 I), then the norm clamped to [0.2, 4] by rescaling (C.5)",
+}
+SHORTEST, LONGEST = 0.2, 4.0  # C.5
+
+
+def check(sampler: str) -> None:
+    if sampler not in SAMPLERS:
+        raise unknown("sampler", sampler, list(SAMPLERS))
+
+
+def draw(
+    sampler: str,
+    shape: tuple[int, ...],
+    domain: tuple[float, float],
+    seed: int,
+    generator: Any,
+    kind: str,
+    device: Any,
+    dtype: Any,
+) -> Array:
+    """`shape` (..., d) from the law; numpy draws from a Generator, torch from a torch.Generator on the device."""
+    check(sampler)
+    if kind == "numpy":
+        raw = _numpy(sampler, shape, generator if generator is not None else np.random.default_rng(seed), dtype)
+    elif kind == "torch":
+        raw = _torch(sampler, shape, seed, generator, device, dtype)
+    else:
+        raise InfoFlowError(f"expected kind 'numpy' or 'torch', got {kind!r}.")
+    if sampler == "uniform":
+        return domain[0] + (domain[1] - domain[0]) * raw
+    return _clamp(2**0.5 * raw) if sampler == "clamped_normal" else raw
+
+
+def _numpy(sampler: str, shape: tuple[int, ...], generator: np.random.Generator, dtype: Any) -> np.ndarray:
+    raw = generator.random(shape) if sampler == "uniform" else generator.standard_normal(shape)
+    return raw if dtype is None else raw.astype(dtype)
+
+
+def _torch(sampler: str, shape: tuple[int, ...], seed: int, generator: Any, device: Any, dtype: Any) -> Any:
+    import torch
+
+    if generator is None:
+        generator = torch.Generator(device=device or "cpu").manual_seed(seed)
+    fill = torch.rand if sampler == "uniform" else torch.randn
+    return fill(shape, generator=generator, device=device or generator.device, dtype=dtype)
+
+
+def _clamp(x: Array) -> Array:
+    """Each token scaled so that its norm lies in [SHORTEST, LONGEST]; the zero token, of probability zero, stays."""
+    norm = dot(x, x)[..., None] ** 0.5
+    return x * (norm.clip(SHORTEST, LONGEST) / (norm + (norm == 0)))

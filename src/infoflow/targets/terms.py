@@ -1,0 +1,198 @@
+"""Terms: the numbers (or vectors) an outer map is applied to. Each finds its winning positions and its value there."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from infoflow.errors import InfoFlowError
+from infoflow.targets import distinct_search, enumeration, tree_search
+from infoflow.targets.arrays import Array, broadcast, detach, dot, gather_tokens, indices, like, order
+from infoflow.targets.score import Score, TreeScore
+
+Sets = tuple[tuple[int, ...] | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Extremum:
+    """max or min over k-tuples (t_1..t_k) of positions of a score.
+
+    `sets[v]`, when given, restricts t_v to those positions (0-based); `distinct` asks for pairwise different positions.
+    Ties: the lexicographically first tuple wins.
+    """
+
+    score: Score
+    kind: Literal["max", "min"] = "max"
+    sets: Sets | None = None
+    distinct: bool = False
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("max", "min"):
+            raise InfoFlowError(f"expected kind 'max' or 'min', got {self.kind!r}.")
+        if self.sets is not None:
+            if len(self.sets) != self.arity:
+                raise InfoFlowError(f"expected {self.arity} position sets (or None), got {len(self.sets)}.")
+            object.__setattr__(self, "sets", tuple(None if s is None else _position_set(s) for s in self.sets))
+
+    @property
+    def arity(self) -> int:
+        return self.score.arity
+
+    @property
+    def dim(self) -> int:
+        return self.score.dim
+
+    @property
+    def values(self) -> int:
+        return 1
+
+    def choices(self, T: int) -> tuple[np.ndarray, ...]:
+        """The sorted positions each vertex may take."""
+        sets = self.sets or (None,) * self.arity
+        return tuple(np.arange(T) if s is None else np.asarray(s, dtype=np.int64) for s in sets)
+
+    def check_length(self, T: int) -> None:
+        for positions in self.sets or ():
+            if positions is not None and positions[-1] >= T:
+                raise InfoFlowError(
+                    f"expected position sets within 1..{T}, got position {positions[-1] + 1}; take a longer sequence."
+                )
+        if self.distinct and self.arity > T:
+            raise InfoFlowError(f"expected T >= {self.arity}, the number of different positions of a tuple, got T={T}.")
+        if self.distinct and self.sets is not None and not _matching(self.choices(T)):
+            raise InfoFlowError("expected position sets that admit a tuple of different positions, these admit none.")
+
+    def winners(self, X: Array) -> Array:
+        """X (B, T, d) -> (B, k), the lexicographically first best tuple."""
+        sign = 1 if self.kind == "max" else -1
+        score, choices = self.score, self.choices(X.shape[1])
+        if isinstance(score, TreeScore):
+            allowed = np.zeros((1, self.arity, X.shape[1]), dtype=np.int64)
+            for vertex, choice in enumerate(choices):
+                allowed[0, vertex, choice] = 1
+            mask = indices(allowed, X) > 0
+            search = distinct_search.best_distinct_tuples if self.distinct else tree_search.best_tuples
+            return search(score, X, sign, mask)[0]
+        return enumeration.best_tuples(score, X, sign, choices, self.distinct)[0]
+
+    def value(self, tokens: Array) -> Array:
+        """Tokens at the winning positions (..., k, d) -> (..., 1)."""
+        return self.score(tokens)[..., None]
+
+    def gradient(self, tokens: Array) -> Array:
+        """(..., k, d) -> d value / d token as (..., values, k, d)."""
+        return self.score.gradient(tokens)[..., None, :, :]
+
+
+@dataclass(frozen=True, eq=False)
+class KthLargest:
+    """The k-th largest of a linear functional of the tokens (k = 1 is the maximum); equal values count in the order
+    of their positions."""
+
+    k: int
+    direction: np.ndarray  # (d,)
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        direction = np.asarray(self.direction, dtype=np.float64)
+        if self.k < 1 or direction.ndim != 1 or not np.isfinite(direction).all() or not direction.any():
+            raise InfoFlowError(f"expected k >= 1 and a finite non-zero direction (d,), got k={self.k}, {direction}.")
+        object.__setattr__(self, "direction", direction)
+
+    @property
+    def arity(self) -> int:
+        return 1
+
+    @property
+    def dim(self) -> int:
+        return int(self.direction.shape[0])
+
+    @property
+    def values(self) -> int:
+        return 1
+
+    def check_length(self, T: int) -> None:
+        if self.k > T:
+            raise InfoFlowError(f"expected T >= k={self.k} for the {self.k}-th largest, got T={T}.")
+
+    def winners(self, X: Array) -> Array:
+        falling = order(-dot(detach(X), like(self.direction, X)))
+        return falling[:, self.k - 1 : self.k]
+
+    def value(self, tokens: Array) -> Array:
+        return dot(tokens, like(self.direction, tokens))
+
+    def gradient(self, tokens: Array) -> Array:
+        return broadcast(like(self.direction, tokens), tuple(tokens.shape))[..., None, :, :]
+
+
+@dataclass(frozen=True, eq=False)
+class PositionSum:
+    """x(p_1) + ... + x(p_m) for fixed 0-based positions: vector-valued, zero comparisons."""
+
+    positions: tuple[int, ...]
+    dim: int
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "positions", _position_set(self.positions))
+
+    @property
+    def arity(self) -> int:
+        return len(self.positions)
+
+    @property
+    def values(self) -> int:
+        return self.dim
+
+    def check_length(self, T: int) -> None:
+        if self.positions[-1] >= T:
+            raise InfoFlowError(f"expected positions within 1..{T}, got position {self.positions[-1] + 1}.")
+
+    def winners(self, X: Array) -> Array:
+        return broadcast(indices(self.positions, X), (X.shape[0], self.arity))
+
+    def value(self, tokens: Array) -> Array:
+        total = tokens[..., 0, :]
+        for v in range(1, self.arity):
+            total = total + tokens[..., v, :]
+        return total
+
+    def gradient(self, tokens: Array) -> Array:
+        unit = like(np.eye(self.dim), tokens)[:, None, :]  # (values, 1, d)
+        return broadcast(unit, (*tokens.shape[:-2], self.dim, self.arity, self.dim))
+
+
+Term = Extremum | KthLargest | PositionSum
+
+
+def winning_tokens(term: Term, X: Array) -> tuple[Array, Array]:
+    """X (B, T, d) -> winning positions (B, k) and the tokens there (B, k, d), differentiable."""
+    positions = term.winners(X)
+    return positions, gather_tokens(X, positions)
+
+
+def _position_set(positions: tuple[int, ...]) -> tuple[int, ...]:
+    found = tuple(sorted({int(p) for p in positions}))
+    if not found:
+        raise InfoFlowError("expected at least one position in a position set, got an empty one.")
+    if found[0] < 0:
+        raise InfoFlowError(f"expected positions from 0 on in a position set, got {found[0]}.")
+    return found
+
+
+def _matching(choices: tuple[np.ndarray, ...]) -> bool:
+    """Whether the vertices can take pairwise different positions (augmenting paths)."""
+    owner: dict[int, int] = {}
+
+    def place(vertex: int, tried: set[int]) -> bool:
+        for position in choices[vertex].tolist():
+            if position not in tried:
+                tried.add(position)
+                if position not in owner or place(owner[position], tried):
+                    owner[position] = vertex
+                    return True
+        return False
+
+    return all(place(vertex, set()) for vertex in range(len(choices)))
