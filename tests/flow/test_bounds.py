@@ -1,0 +1,230 @@
+"""Proved bounds: the numbers, the geometry, and the pigeonhole argument carried out on random models."""
+
+from fractions import Fraction
+from itertools import product
+from math import cos, exp, inf, pi, sin
+
+import numpy as np
+import pytest
+
+from infoflow import Architecture, targets
+from infoflow.flow import bounds
+from infoflow.flow.caps import MARGIN, cap_angle, chord, ring_angle
+from infoflow.flow.pigeonhole import LARGEST, log_width, width_of
+
+
+def test_exponents():
+    assert bounds.theorem_4_exponent(64, 2, 6) == Fraction(46, 15)
+    informal = Fraction(64 - 2 * 2, 2 * (6 + 1) + 1) - 1
+    assert informal == 3
+    assert bounds.theorem_4_exponent(64, 1, 6) == Fraction(64 - 2, 8) - 1 == Fraction(27, 4)
+    assert bounds.theorem_5_exponent(8, 2, 6) == 0
+    assert bounds.theorem_5_exponent(64, 2, 4) == Fraction(58, 5)
+    assert bounds.head_count_exponent(64, 1, 4, 2) == 2
+    assert float(bounds.head_count_exponent(250, 1, 2, 2)) == pytest.approx(14.1, abs=0.05)
+
+
+def test_theorem_5_own_formula():
+    assert exp(bounds.theorem_5_log_width(64, 2, 4, 1e-4)) == pytest.approx(1.047e5, rel=1e-3)
+    assert bounds.theorem_5_log_width(64, 2, 4, 1e-3) == -inf  # N = 0
+    assert bounds.theorem_5_log_width(64, 2, 4, 1 / (64 * 63)) == -inf  # eps < 1/(64 m) is strict
+    assert width_of(bounds.theorem_5_log_width(64, 2, 4, 5e-4)) is None
+    assert exp(bounds.theorem_5_log_width(64, 2, 4, 1e-4, 2.0)) == pytest.approx(1.047e5 / 4, rel=1e-3)
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (1, 4), (1, 5), (2, 3), (3, 40), (1, 60)])
+def test_theorem_5_pigeonhole_condition_is_the_exact_one(m, n):
+    """(N^{m/(n+1)}/4 + 1)^{n+1} < N^m, decided with integers: 3^{n+1} N^m > 4^{n+1}."""
+    eps = 1 / (65 * m)
+    N = int(1 / (16 * m * eps))
+    assert (bounds.theorem_5_log_width(m + 1, 2, n, eps) > -inf) == (3 ** (n + 1) * N**m > 4 ** (n + 1))
+
+
+def centres(H, d):
+    """The arrangement `cap_angle` speaks of."""
+    count, rho = H + 1, cap_angle(H, d)
+    points = np.zeros((count, d))
+    if count <= d:
+        gram = np.full((count, count), cos(2 * pi / 5)) + (1 - cos(2 * pi / 5)) * np.eye(count)
+        points[:, :count] = np.linalg.cholesky(gram)
+    elif d >= 3 and ring_angle(count) > pi / (2 * H + 3):
+        angles, radius = 2 * pi * np.arange(count) / count, (pi - 3 * rho / MARGIN) / 2
+        points[:, 0], points[:, 1], points[:, 2] = (
+            sin(radius) * np.cos(angles),
+            sin(radius) * np.sin(angles),
+            cos(radius),
+        )
+    else:
+        angles = 2 * pi / (2 * H + 3) * np.arange(count)
+        points[:, 0], points[:, 1] = np.cos(angles), np.sin(angles)
+    return points
+
+
+@pytest.mark.parametrize(("H", "d"), [(H, d) for H in range(1, 9) for d in (2, 3, 4, 6)])
+def test_caps_are_disjoint_and_never_opposed(H, d):
+    points, rho = centres(H, d), cap_angle(H, d)
+    np.testing.assert_allclose(np.linalg.norm(points, axis=1), 1.0)
+    angles = np.arccos(np.clip(points @ points.T, -1, 1))[np.triu_indices(H + 1, 1)]
+    assert angles.min() > 2 * rho
+    assert angles.max() + 2 * rho <= pi - rho
+    assert rho <= pi / 5
+    worst = 2 + 2 * cos(angles.max() + 2 * rho)  # |w + w'|^2 of the farthest two points
+    assert worst >= chord(rho) ** 2 - 1e-12
+
+
+def test_log_width_never_rises_with_eps_or_weight_bound_and_uses_long_sequences():
+    values = [log_width(0.38, 62, 1, 6, eps) for eps in np.geomspace(1e-7, 1e-2, 60)]
+    finite = [v for v in values if v > 0]
+    assert finite == sorted(finite, reverse=True)
+    assert values[-1] == -inf
+    assert log_width(0.38, 62, 1, 6, 1e-5, 2.0) < log_width(0.38, 62, 1, 6, 1e-5, 1.0)
+    by_length = [log_width(0.38, free, 1, 6, 1e-4) for free in (10, 60, 300, 1000, 10**6)]
+    assert by_length == sorted(by_length)
+
+
+def test_a_huge_bound_is_still_a_number():
+    assert width_of(log_width(0.5, 10**4, 1, 1, 1e-7)) == LARGEST
+    assert width_of(0.0) is None
+    assert width_of(-inf) is None
+
+
+def collision(values, weights, m, N, c, V):
+    """Two grid sequences in the same cells. values (H, m, N, n) in [-V, V], weights (H, m, N) in (0, 1]."""
+    seen = {}
+    half = -(-c // 2)
+    for z in product(range(N), repeat=m):
+        where = np.arange(m), np.array(z)
+        sums = (weights[:, *where, None] * values[:, *where, :]).sum(1)  # (H, n)
+        mass = weights[:, *where].sum(1)
+        cell = (
+            tuple(np.minimum((sums + m * V) / (2 * m * V) * c, c - 1).astype(int).ravel()),
+            tuple(np.minimum(mass / m * half, half - 1).astype(int)),
+        )
+        if cell in seen:
+            return seen[cell], z
+        seen[cell] = z
+    return None
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_pigeonhole_on_random_models(seed):
+    """The argument of `pigeonhole`, step by step: cells collide, the averages of the refilled sequences are within
+    4 m V / c, and a read-out with weights <= 1 moves by at most p B^3 E^2 times that."""
+    rng = np.random.default_rng(seed)
+    H, n, m, N = [(1, 1, 5, 4), (1, 2, 6, 3), (2, 1, 6, 4)][seed % 3]
+    E, B = H * n, 1.0
+    V = B * E**0.5
+    c = int(np.floor(N ** (m / (H * (n + 1))) + 1e-12))
+    assert (c**n * -(-c // 2)) ** H < N**m
+    weights = rng.uniform(0, 1, (H, m, N)) ** rng.integers(1, 9)
+    values = V * np.sign(rng.standard_normal((H, m, N, n))) * rng.uniform(0, 1, (H, m, N, n)) ** 0.3
+    first, second = collision(values, weights, m, N, c, V)
+    differ = [j for j in range(m) if first[j] != second[j]]
+    refill_value, refill_weight = rng.uniform(-V, V, (H, n)), rng.uniform(0, 1, H)
+    fixed_weight = np.array([1.0 + 5 * rng.random(), 1.0][:H] + [1.0] * (H - 2))
+    fixed_value = rng.uniform(-V, V, (H, n))
+
+    def average(z):
+        total = fixed_weight[:, None] * fixed_value + (m - len(differ)) * refill_weight[:, None] * refill_value
+        mass = fixed_weight + (m - len(differ)) * refill_weight
+        for j in differ:
+            total = total + weights[:, j, z[j], None] * values[:, j, z[j]]
+            mass = mass + weights[:, j, z[j]]
+        return (total / mass[:, None]).ravel()
+
+    gap = np.abs(average(first) - average(second)).max()
+    assert gap <= 4 * m * V / c + 1e-12
+    p = 7
+    output, inner = rng.choice([-B, B], (E, E)), rng.choice([-B, B], (p, E))
+    outer, bias = rng.choice([-B, B], p), rng.uniform(-B, B, p)
+
+    def readout(A):
+        return outer @ np.tanh(inner @ (output @ A) + bias)
+
+    assert abs(readout(average(first)) - readout(average(second))) <= p * B**3 * E**2 * gap + 1e-12
+
+
+def test_depth_separation_at_several_eps():
+    F, arch = targets.min_pair(), Architecture(1, 6)
+
+    def width(eps, T=64, **options):
+        (found,), _ = bounds.lower_bounds(F, arch, T, eps, **options)
+        assert found.exponent == bounds.theorem_4_exponent(T, 1, 6)
+        return found.width_at_eps
+
+    assert width(1e-2) is None
+    assert width(1e-3) is None
+    assert width(1e-4) > 1e3
+    assert width(1e-6) > width(1e-5) > width(1e-4)
+    assert width(1e-4, weight_bound=10.0) is None
+    assert width(1e-4, T=128) > width(1e-4)
+
+
+@pytest.mark.parametrize(
+    "F",
+    [
+        targets.pairwise_max(D=1, d=3),
+        targets.triangle_center(d=3),
+        targets.Target.sum(targets.Extremum(targets.TreeScore.bilinear(np.eye(3)), "max")),
+        targets.Target.sum(targets.Extremum(targets.TreeScore.bilinear(np.eye(3)), "min"), domain=(0.0, 1.0)),
+        targets.sum_of_maxima(D=1),
+    ],
+    ids=["A", "cyclic", "max", "positive orthant", "linear"],
+)
+def test_depth_separation_is_silent_elsewhere(F):
+    assert bounds.depth_separation(F, Architecture(1, 6), 64, 1e-6, 1.0) == ""
+
+
+def test_depth_separation_knows_equal_forms():
+    same = targets.Target.sum(targets.Extremum(targets.NormOfSum(2, 3), "min"))
+    flipped = targets.Target.sum(targets.Extremum(targets.TreeScore.bilinear(-2 * np.eye(3)), "max"))
+    expected = bounds.depth_separation(targets.min_pair(), Architecture(1, 6), 64, 1e-5, 1.0).width_at_eps
+    for F in (same, flipped):
+        assert bounds.depth_separation(F, Architecture(1, 6), 64, 1e-5, 1.0).width_at_eps == pytest.approx(expected)
+
+
+def test_kth_largest_bound():
+    (found,), silent = bounds.lower_bounds(targets.kth_largest(k=2), Architecture(1, 4), 64, 1e-4)
+    assert silent == []
+    assert found.exponent == Fraction(58, 5)
+    assert found.theorem_width == pytest.approx(1.047e5, rel=1e-3)
+    assert found.width_at_eps > found.theorem_width  # the whole range is used, and a finer step
+    (empty,), _ = bounds.lower_bounds(targets.kth_largest(k=2), Architecture(1, 4), 64, 1e-3)
+    assert empty.width_at_eps is None
+    assert empty.theorem_width is None
+
+
+@pytest.mark.parametrize(
+    ("k", "arch", "word"),
+    [(1, Architecture(1, 4), None), (2, Architecture(2, 4), "one head"), (2, Architecture(1, 70), "exponent")],
+)
+def test_kth_largest_is_silent(k, arch, word):
+    found, silent = bounds.lower_bounds(targets.kth_largest(k=k), arch, 64, 1e-6)
+    assert found == []
+    assert word is None or any(word in reason for reason in silent)
+
+
+def test_bounds_need_one_layer_and_bounded_weights():
+    F = targets.min_pair()
+    assert bounds.lower_bounds(F, Architecture((1, 1), 6), 64, 1e-6)[0] == []
+    assert bounds.lower_bounds(F, Architecture(1, 6), 64, 1e-6, None)[0] == []
+
+
+def test_head_count_bound():
+    F = targets.d_retrieval(D=4, d=4)
+    (found,), _ = bounds.lower_bounds(F, Architecture(1, 2), 64, 1e-6)
+    assert found.exponent == 2
+    assert found.width_at_eps > 1
+    assert bounds.lower_bounds(F, Architecture(4, 8), 64, 1e-6)[0] == []
+    found, silent = bounds.lower_bounds(targets.sum_of_maxima(), Architecture(1, 2), 64, 1e-6)
+    assert found == []
+    assert any("head-count" in reason for reason in silent)
+
+
+def test_head_count_span_is_the_geometry():
+    """F = 3 min |x|^2 - 2 min 5 |x - 1|^2 on [0,1]: L = 1/2, the span is min(3, 10) / 4."""
+    square = [targets.Polynomial.quadratic(np.eye(1)), targets.Polynomial.quadratic(5 * np.eye(1), [-10.0], 5.0)]
+    terms = tuple(targets.Extremum(targets.TreeScore((q,), (), 1), "min") for q in square)
+    F = targets.Target(terms, targets.Polynomial.linear([[3.0, -2.0]]), 1, domain=(0.0, 1.0))
+    assert bounds._separated_squares(F) == pytest.approx(0.75)
+    assert bounds._separated_squares(targets.sum_of_maxima()) is None
