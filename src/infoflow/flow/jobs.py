@@ -1,0 +1,130 @@
+"""Jobs on (layer x head) slots: edge messages between tokens and reads by the CLS, with precedence.
+
+A message runs after the messages into its child; a read runs after the messages into its root. A head of a layer serves
+at most one message (for the tokens) and one read (for the CLS), so depth can stand in for heads: eq. (6) with D = 4 runs
+on heads (1,1,1,1,1), head l serving edge l for the tokens and reading slot l-1 for the CLS.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from infoflow.flow.normal_form import Message, NormalForm, Term
+
+
+@dataclass(frozen=True)
+class Job:
+    """One use of one head; layers and heads are 0-based here."""
+
+    layer: int
+    head: int
+    term: int
+    message: Message | None = None  # None: the CLS reads the root of the term
+
+    @property
+    def name(self) -> str:
+        return self.message.name if self.message is not None else f"term{self.term + 1}.read"
+
+
+Schedule = tuple[tuple[Job, ...], ...]
+
+
+def default_heads(form: NormalForm) -> tuple[int, ...]:
+    """L = height + 1, one head per edge in the layer behind its child's height, the reads in the last layer."""
+    layers = 1 + max(term.height[term.root] for term in form.terms)
+    heads = [0] * layers
+    for term in form.terms:
+        for message in term.messages:
+            heads[term.height[message.child]] += 1
+        heads[0 if term.positions is not None else layers - 1] += 1
+    return tuple(max(h, 1) for h in heads)
+
+
+def assign(form: NormalForm, heads: tuple[int, ...]) -> Schedule | None:
+    """Jobs for these heads, or None: messages as early as their priority allows, reads as late as the heads allow."""
+    layers = len(heads)
+    done: dict[tuple[int, int], int] = {}  # (term, child) -> layer
+    waiting = [
+        (-_distance(term, m.child), term.index, i, m) for term in form.terms for i, m in enumerate(term.messages)
+    ]
+    waiting.sort(key=lambda item: item[:3])
+    placed: list[list[Job]] = [[] for _ in heads]
+    for layer in range(layers - 1):
+        ready = [w for w in waiting if _ready(form.terms[w[1]], w[3].child, done, layer)][: heads[layer]]
+        for head, item in enumerate(ready):
+            placed[layer].append(Job(layer, head, item[1], item[3]))
+        for item in ready:
+            done[item[1], item[3].child] = layer
+        waiting = [w for w in waiting if w not in ready] if ready else waiting
+    if waiting or not _place_reads(form, heads, done, placed):
+        return None
+    return tuple(tuple(jobs) for jobs in placed)
+
+
+def _ready(term: Term, child: int, done: dict[tuple[int, int], int], layer: int) -> bool:
+    return all(done.get((term.index, m.child), layer) < layer for m in term.incoming(child))
+
+
+def _distance(term: Term, vertex: int) -> int:
+    """Messages on the way from `vertex` to the root: Hu's level, the priority of the list schedule."""
+    parent = {m.child: m.parent for m in term.messages}
+    steps = 0
+    while vertex in parent:
+        vertex, steps = parent[vertex], steps + 1
+    return steps
+
+
+def _place_reads(
+    form: NormalForm, heads: tuple[int, ...], done: dict[tuple[int, int], int], placed: list[list[Job]]
+) -> bool:
+    layers = len(heads)
+    free = [_free_heads(heads[layer], placed[layer]) for layer in range(layers)]
+    reads = []
+    for term in form.terms:
+        if term.positions is not None:  # position codes live in the first layer
+            if not free[0]:
+                return False
+            placed[0].append(Job(0, free[0].pop(0), term.index))
+        else:
+            reads.append(
+                (max((done[term.index, m.child] + 1 for m in term.incoming(term.root)), default=0), term.index)
+            )
+    reads.sort(key=lambda item: (item[0], item[1]))
+    for layer in range(layers - 1, -1, -1):
+        chosen = []
+        while reads and len(chosen) < len(free[layer]) and reads[-1][0] <= layer:
+            chosen.append(reads.pop()[1])
+        for head, term_index in zip(free[layer], sorted(chosen), strict=False):
+            placed[layer].append(Job(layer, head, term_index))
+    return not reads
+
+
+def _free_heads(count: int, jobs: list[Job]) -> list[int]:
+    """Heads without a message first: sharing a head costs a flag direction."""
+    busy = {job.head for job in jobs}
+    return [h for h in range(count) if h not in busy] + [h for h in range(count) if h in busy]
+
+
+def minimal_heads(form: NormalForm, max_layers: int, max_heads: int) -> Iterator[tuple[int, ...]]:
+    """Every head vector within the limits that can be scheduled and none of whose entries can be lowered."""
+    chain = max((term.height[term.root] for term in form.terms), default=0) + 1
+    messages = sum(len(term.messages) for term in form.terms)
+    for layers in range(chain, max_layers + 1):
+        for prefix in _prefixes(layers - 1, max_heads, messages + len(form.terms)):
+            last = next((h for h in range(1, max_heads + 1) if assign(form, (*prefix, h)) is not None), None)
+            if last is not None and not _reducible(form, (*prefix, last)):
+                yield (*prefix, last)
+
+
+def _reducible(form: NormalForm, heads: tuple[int, ...]) -> bool:
+    lower = ((*heads[:i], h - 1, *heads[i + 1 :]) for i, h in enumerate(heads) if h > 1)
+    return any(assign(form, smaller) is not None for smaller in lower)
+
+
+def _prefixes(layers: int, max_heads: int, total: int) -> Iterator[tuple[int, ...]]:
+    """Head vectors of `layers` entries whose sum does not exceed what there is to do."""
+    if layers == 0:
+        yield ()
+        return
+    for first in range(1, min(max_heads, max(total, 1)) + 1):
+        for rest in _prefixes(layers - 1, max_heads, total - first + 1):
+            yield (first, *rest)

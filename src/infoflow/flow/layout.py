@@ -1,0 +1,359 @@
+"""Which head does what in which layer, and which direction of the residual stream holds what.
+
+    lay_out(target, T, arch) -> Layout      or Refused with every reason
+    schedules(target, max_layers, max_heads) -> layouts with as few heads as possible, for `plan`
+
+Directions of layer l: the features still needed (raw x, or a basis of what is needed), the scores b_v of vertices that
+have received messages, values the CLS has already read, a constant, and what the heads of this layer retrieve:
+rank numbers per message, one more when the child carries a score. E_l is their number rounded up to a multiple of h_l
+(rule 3 of the construction); layer 1 needs no constant unless a child's score must be added to a key there.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from infoflow.architecture import Architecture
+from infoflow.flow.jobs import Job, Schedule, assign, default_heads, minimal_heads
+from infoflow.flow.normal_form import NormalForm, Refused, Term, independent_rows, normal_form
+from infoflow.targets.target import Target
+
+__all__ = ["Layout", "Refused", "State", "lay_out", "schedules"]
+
+
+@dataclass(frozen=True)
+class State:
+    """The named directions of one layer, before and after its attention.
+
+    `names[j]` names coordinate j. `basis` (feature coordinates x features) says what the first coordinates mean before
+    scaling. `received[i]` are the coordinates that job i of the layer writes (messages, then reads).
+    """
+
+    names: tuple[str, ...]
+    basis: Float[np.ndarray, "coordinates features"]
+    slots: dict[tuple[int, int], int]  # (term, vertex) -> coordinate of b_v
+    values: dict[tuple[int, int], int]  # (term, component) -> coordinate of what the CLS has read
+    one: int | None  # constant: 1 for the tokens (and, without a flag, for the CLS)
+    flag: int | None  # 1 for the CLS, 0 for the tokens
+    received: tuple[tuple[int, ...], ...]
+
+    @property
+    def size(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Jobs and directions per layer; `embed` is the least E_l, a multiple of h_l."""
+
+    form: NormalForm
+    heads: tuple[int, ...]
+    embed: tuple[int, ...]
+    jobs: Schedule
+    states: tuple[State, ...]
+    positions: str
+    arch: Architecture | None = None
+
+    @property
+    def layers(self) -> int:
+        return len(self.heads)
+
+    @property
+    def directions(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(state.names for state in self.states)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """E_l of the network that is built: the architecture's where one is given, else the least."""
+        return self.arch.embed if self.arch is not None else self.embed
+
+    def layer_of(self, term: int, child: int | None) -> int:
+        """Layer of the message from `child`, or of the read when child is None."""
+        for jobs in self.jobs:
+            for job in jobs:
+                if job.term == term and (job.message.child if job.message else None) == child:
+                    return job.layer
+        raise KeyError((term, child))
+
+
+def lay_out(target: Target, T: int, arch: Architecture | None = None, domain: Any = None) -> Layout:
+    """Root the trees, schedule the jobs on the heads, name the directions; Refused with every reason."""
+    form = normal_form(target, T, domain)
+    heads = arch.heads if arch is not None else default_heads(form)
+    reasons = _architecture_reasons(form, arch) if arch is not None else []
+    schedule = assign(form, heads)
+    if schedule is None:
+        raise Refused([*reasons, *_why_not(form, heads)])
+    positions = _positions(form, arch)
+    states = tuple(_states(form, schedule, heads, positions))
+    embed = tuple(_least_embed(state, jobs, form, h) for state, jobs, h in zip(states, schedule, heads, strict=True))
+    if arch is not None:
+        for layer, (have, need) in enumerate(zip(arch.embed, embed, strict=True), 1):
+            if have < need:
+                reasons.append(
+                    f"layer {layer} has embed={have}, this schedule needs {need} "
+                    f"({', '.join(states[layer - 1].names[:8])}{', ...' if states[layer - 1].size > 8 else ''})"
+                )
+    if reasons:
+        raise Refused(reasons)
+    return Layout(form, heads, embed, schedule, states, positions, arch)
+
+
+def schedules(target: Target, max_layers: int, max_heads: int, T: int = 2, domain: Any = None) -> Iterator[Layout]:
+    """Layouts on every head vector that cannot be lowered anywhere, shallow ones first."""
+    form = normal_form(target, T, domain)
+    positions = _positions(form, None)
+    for heads in minimal_heads(form, max_layers, max_heads):
+        schedule = assign(form, heads)
+        assert schedule is not None
+        states = tuple(_states(form, schedule, heads, positions))
+        embed = tuple(_least_embed(s, jobs, form, h) for s, jobs, h in zip(states, schedule, heads, strict=True))
+        yield Layout(form, heads, embed, schedule, states, positions)
+
+
+def _architecture_reasons(form: NormalForm, arch: Architecture) -> list[str]:
+    reasons = []
+    if arch.rotary:
+        reasons.append("the architecture has rotary positions, which turn the keys the construction fixes")
+    if arch.kv_heads is not None and arch.kv_heads != arch.heads:
+        reasons.append("the architecture groups key-value heads; every retrieval needs its own keys")
+    if form.position_features and arch.positions == "none":
+        reasons.append("the target names positions and the architecture has none (positions=additive or augmented)")
+    if arch.mask == "causal":
+        for term in form.terms:
+            if term.messages and not _symmetric_pair(term):
+                m = term.messages[0]
+                reasons.append(
+                    f"under a causal mask position 1 never sees position 2, so term {term.index + 1} misses the tuple "
+                    f"with vertex {m.parent + 1} at position 1 and vertex {m.child + 1} at position 2"
+                )
+    return reasons
+
+
+def _symmetric_pair(term: Term) -> bool:
+    """A pair score with score(x, y) = score(y, x): every unordered pair is seen from its later position."""
+    if len(term.messages) != 1:
+        return False
+    form = term.messages[0].psi.T @ term.messages[0].phi
+    return bool(np.array_equal(form, form.T) and np.array_equal(term.unary[0], term.unary[1]))
+
+
+def _why_not(form: NormalForm, heads: tuple[int, ...]) -> list[str]:
+    chain = 1 + max(term.height[term.root] for term in form.terms)
+    messages = sum(len(term.messages) for term in form.terms)
+    if len(heads) < chain:
+        return [f"the tree of the target needs {chain} layers (height + 1), the architecture has {len(heads)}"]
+    return [
+        f"{messages} messages and {len(form.terms)} reads by the CLS find no place on heads="
+        f"{','.join(map(str, heads))} (a head serves one message and one read; messages need the layers before the "
+        f"last); heads={','.join(map(str, default_heads(form)))} serves"
+    ]
+
+
+def _positions(form: NormalForm, arch: Architecture | None) -> str:
+    if arch is not None:
+        return arch.positions
+    return "additive" if form.position_features else "none"
+
+
+def _states(form: NormalForm, schedule: Schedule, heads: tuple[int, ...], positions: str) -> Iterator[State]:
+    shared = any(len({job.head for job in jobs}) < len(jobs) for jobs in schedule[:-1])
+    last_read = max(job.layer for jobs in schedule for job in jobs if job.message is None)
+    for layer, jobs in enumerate(schedule):
+        names: list[str] = []
+        basis = _basis(form, schedule, layer, positions)
+        names += _feature_names(form, basis)
+        slots, values = {}, {}
+        for term, vertex in _open_slots(form, schedule, layer):
+            slots[term, vertex] = len(names)
+            names.append(f"term{term + 1}.score({vertex + 1})")
+        for job in (j for earlier in schedule[:layer] for j in earlier if j.message is None):
+            for k in range(form.terms[job.term].values):
+                values[job.term, k] = len(names)
+                names.append(_value_name(form.terms[job.term], k))
+        one = flag = None
+        if _needs_one(form, schedule, layer, shared):
+            one = len(names)
+            names.append("one")
+        if shared and layer <= last_read:
+            flag = len(names)
+            names.append("cls")
+        received = _receive(form, schedule, layer, names, slots, one, flag, len(basis))
+        yield State(tuple(names), basis, slots, values, one, flag, received)
+
+
+def _value_name(term: Term, component: int) -> str:
+    return f"term{term.index + 1}.value" + (f"[{component + 1}]" if term.values > 1 else "")
+
+
+def _layer_of(schedule: Schedule, term: int, child: int | None) -> int:
+    return next(
+        job.layer
+        for jobs in schedule
+        for job in jobs
+        if job.term == term and (job.message.child if job.message else None) == child
+    )
+
+
+def _first_incoming(form: NormalForm, schedule: Schedule, term: int, vertex: int) -> int | None:
+    """Layer of the first message into a vertex: behind it the unary score lives in the slot."""
+    layers = [_layer_of(schedule, term, m.child) for m in form.terms[term].incoming(vertex)]
+    return min(layers, default=None)
+
+
+def _open_slots(form: NormalForm, schedule: Schedule, layer: int) -> list[tuple[int, int]]:
+    """Vertices whose score is held in a direction of this layer."""
+    result = []
+    for term in form.terms:
+        for vertex in range(len(term.height)):
+            first = _first_incoming(form, schedule, term.index, vertex)
+            used = _layer_of(schedule, term.index, None if vertex == term.root else vertex)
+            if first is not None and first < layer <= used:
+                result.append((term.index, vertex))
+    return result
+
+
+def _needs_one(form: NormalForm, schedule: Schedule, layer: int, shared: bool) -> bool:
+    jobs = schedule[layer]
+    adds = any(job.message is not None and form.terms[job.term].carries(job.message.child) for job in jobs)
+    reads = any(job.message is None for job in jobs)
+    return adds or (reads and not shared and len(schedule) > 1)
+
+
+def needed(form: NormalForm, schedule: Schedule, layer: int) -> list[np.ndarray]:
+    """Functionals on the features that this layer or a later one reads."""
+    rows: list[np.ndarray] = []
+    for jobs in schedule[layer:]:
+        for job in jobs:
+            term = form.terms[job.term]
+            if job.message is not None:
+                rows += [*job.message.psi, *job.message.phi]
+                vertices = [job.message.child, job.message.parent]
+            else:
+                vertices = [term.root]
+            if term.positions is not None:
+                rows += list(term.unary)
+                rows.append(_unit(form, form.features.index(frozenset(term.positions))))
+                continue
+            for vertex in vertices:
+                first = _first_incoming(form, schedule, term.index, vertex)
+                if (first is None or first >= layer) and np.any(term.unary[vertex]):
+                    rows.append(term.unary[vertex])
+    return rows
+
+
+def _unit(form: NormalForm, index: int) -> np.ndarray:
+    return np.eye(len(form.features))[index]
+
+
+def _basis(form: NormalForm, schedule: Schedule, layer: int, positions: str) -> np.ndarray:
+    """Raw coordinates where the linear functionals fill them, else a basis of what is needed; positions last."""
+    rows = needed(form, schedule, layer)
+    if not rows:
+        return np.zeros((0, len(form.features)))
+    stack = np.array(rows)
+    monomials = [i for i in range(len(form.features)) if i not in form.position_features]
+    codes = [i for i in form.position_features if stack[:, i].any()]
+    tail: list[np.ndarray] = []
+    if positions == "augmented" or not form.linear:
+        tail = [_unit(form, i) for i in codes]
+        stack = stack.copy()
+        stack[:, list(form.position_features)] = 0.0
+    linear = [i for i in monomials if _degree(form, i) == 1 and stack[:, i].any()]
+    others = [i for i in range(len(form.features)) if i not in linear]
+    pure = stack[~stack[:, others].any(axis=1)]
+    units = []
+    if linear and len(independent_rows(pure)[0]) == len(linear):
+        units = [_unit(form, i) for i in linear]
+    basis, _ = independent_rows(np.array([*units, *stack]))
+    return np.array([*basis, *tail])
+
+
+def _degree(form: NormalForm, index: int) -> int:
+    return int(sum(form.features[index]))
+
+
+def _feature_names(form: NormalForm, basis: np.ndarray) -> list[str]:
+    names, counter = [], 0
+    for row in basis:
+        used = np.flatnonzero(row)
+        feature = form.features[used[0]] if len(used) == 1 else None
+        if isinstance(feature, tuple) and sum(feature) == 1:
+            names.append(f"x[{feature.index(1) + 1}]")
+        elif isinstance(feature, frozenset):
+            names.append("position{" + ",".join(str(p + 1) for p in sorted(feature)) + "}")
+        else:
+            counter += 1
+            names.append(_score_name(form, row) or f"feature[{counter}]")
+    return names
+
+
+def _score_name(form: NormalForm, row: np.ndarray) -> str | None:
+    for term in form.terms:
+        for vertex, unary in enumerate(term.unary if term.positions is None else ()):
+            size = np.abs(unary).max(initial=0.0)
+            if size > 0 and np.allclose(unary / size, row, rtol=0, atol=1e-12):
+                return f"term{term.index + 1}.score({vertex + 1})"
+    return None
+
+
+def _receive(
+    form: NormalForm,
+    schedule: Schedule,
+    layer: int,
+    names: list[str],
+    slots: dict[tuple[int, int], int],
+    one: int | None,
+    flag: int | None,
+    features: int,
+) -> tuple[tuple[int, ...], ...]:
+    """Where each job writes. Messages need directions that are 0 for the tokens; reads need directions whose CLS entry
+    is a known constant, and before the last layer ones that no token uses."""
+    last = layer == len(schedule) - 1
+    clean = [*range(features), *(j for j in (one, flag) if j is not None)]
+    clean += [j for key, j in slots.items() if not _dirty(form, schedule, *key, layer)]
+    result: list[tuple[int, ...]] = []
+    for job in schedule[layer]:
+        term = form.terms[job.term]
+        if job.message is not None:
+            count = job.message.rank + term.carries(job.message.child)
+            result.append(tuple(range(len(names), len(names) + count)))
+            names += [f"{job.name}[{k + 1}]" for k in range(count)]
+            continue
+        places: list[int] = []
+        for k in range(term.values):
+            own = slots.get((job.term, term.root))
+            place = None
+            if last:
+                place = own if own in clean else (clean[0] if clean else None)
+            if place is None:
+                place = len(names)
+                names.append(_value_name(term, k))
+            else:
+                clean.remove(place)
+            places.append(place)
+        result.append(tuple(places))
+    return tuple(result)
+
+
+def _dirty(form: NormalForm, schedule: Schedule, term: int, vertex: int, layer: int) -> bool:
+    """The CLS entry of a slot is 0 unless a message into it adds the average of a child's score."""
+    return any(
+        form.terms[term].carries(m.child) and _layer_of(schedule, term, m.child) < layer
+        for m in form.terms[term].incoming(vertex)
+    )
+
+
+def _least_embed(state: State, jobs: tuple[Job, ...], form: NormalForm, heads: int) -> int:
+    """The least multiple of h_l that holds every direction and gives every head its keys and values."""
+    per_head = [0] * heads
+    for job in jobs:
+        term = form.terms[job.term]
+        if job.message is not None:
+            per_head[job.head] += job.message.rank + term.carries(job.message.child)
+        else:
+            per_head[job.head] += term.values
+    return heads * max(-(-state.size // heads), max(per_head))

@@ -1,0 +1,403 @@
+"""A target in the compiler's normal form: maxima over rooted trees, with functionals on monomials of the tokens.
+
+Tokens of the box are written x = centre + half * u with u in [-1, 1]^d (the centre only for boxes far from 0). A
+functional is a vector over features: monomials of u (degree >= 1) and position sets (0 on the set, -1 off it). A term is
+
+    sign * [constant + max over t_1..t_k of sum_v unary_v(t_v) + sum_edges <psi(t_parent), phi(t_child)>],
+
+rooted at a centre of its tree. Minima are maxima of the negated score.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from infoflow.errors import InfoFlowError
+from infoflow.targets.polynomial import Polynomial
+from infoflow.targets.score import TreeScore, tree_form
+from infoflow.targets.target import Extremum, KthLargest, OuterNetwork, PositionSum, Target
+
+Functional = dict[Any, float]  # feature -> coefficient; a feature is an exponent tuple or a frozenset of positions
+
+
+class Refused(InfoFlowError):
+    """A target or an architecture the compiler cannot serve; `reasons` holds every reason."""
+
+    def __init__(self, reasons: list[str] | tuple[str, ...]) -> None:
+        self.reasons = tuple(dict.fromkeys(reasons))
+        super().__init__("refused: " + "; ".join(self.reasons) + ".")
+
+
+@dataclass(frozen=True)
+class Message:
+    """One edge of a rooted tree: the child's best continuation, sent to the parent."""
+
+    term: int
+    child: int
+    parent: int
+    psi: Float[np.ndarray, "rank features"]
+    phi: Float[np.ndarray, "rank features"]
+    bound: float  # sup |<psi, phi>|
+    defect: float  # sup of what rank reduction left out
+
+    @property
+    def rank(self) -> int:
+        return len(self.psi)
+
+    @property
+    def name(self) -> str:
+        return f"term{self.term + 1}.message({self.child + 1}->{self.parent + 1})"
+
+
+@dataclass(frozen=True)
+class Term:
+    """One value of the target: a rooted tree, or (positions not None) the sum of the tokens at fixed positions."""
+
+    index: int
+    sign: float
+    constant: Float[np.ndarray, " values"]
+    root: int
+    unary: Float[np.ndarray, "vertices features"]
+    messages: tuple[Message, ...]  # children before parents
+    height: tuple[int, ...]
+    positions: tuple[int, ...] | None = None
+
+    @property
+    def values(self) -> int:
+        return 1 if self.positions is None else self.unary.shape[0]
+
+    def incoming(self, vertex: int) -> tuple[Message, ...]:
+        return tuple(m for m in self.messages if m.parent == vertex)
+
+    def carries(self, vertex: int) -> bool:
+        """True when b_v = unary + incoming messages is not identically zero."""
+        return bool(np.any(self.unary[vertex])) or bool(self.incoming(vertex))
+
+    def bound(self, vertex: int) -> float:
+        """sup |b_v|, vertex by vertex up the tree."""
+        own = float(np.abs(self.unary[vertex]).sum())
+        return own + sum(m.bound + self.bound(m.child) for m in self.incoming(vertex))
+
+
+@dataclass(frozen=True)
+class NormalForm:
+    """The terms, the features they speak of and the box."""
+
+    terms: tuple[Term, ...]
+    features: tuple[Any, ...]
+    centre: Float[np.ndarray, " d"]
+    half: Float[np.ndarray, " d"]
+    target: Target = field(repr=False)
+    T: int = 0
+
+    @property
+    def dim(self) -> int:
+        return len(self.centre)
+
+    @property
+    def linear(self) -> bool:
+        """True when every monomial has degree one, so that a linear encoder is exact."""
+        return all(isinstance(f, frozenset) or sum(f) == 1 for f in self.features)
+
+    @property
+    def position_features(self) -> tuple[int, ...]:
+        return tuple(i for i, f in enumerate(self.features) if isinstance(f, frozenset))
+
+
+def box(domain: Any, d: int) -> tuple[np.ndarray, np.ndarray]:
+    """(low, high) of a box given as two numbers or two vectors."""
+    try:
+        low, high = domain
+        low = np.broadcast_to(np.asarray(low, dtype=np.float64), (d,)).copy()
+        high = np.broadcast_to(np.asarray(high, dtype=np.float64), (d,)).copy()
+    except (TypeError, ValueError):
+        raise Refused([f"the domain must be a box (low, high), numbers or {d} numbers each, got {domain!r}"]) from None
+    if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
+        raise Refused([f"the domain must be a bounded box with low < high, got {domain!r}"])
+    return low, high
+
+
+def normal_form(target: Target, T: int, domain: Any = None) -> NormalForm:
+    """Validate, collecting every reason, then write every term over common features."""
+    low, high = box(target.domain if domain is None else domain, target.dim)
+    centre, half = _centre(low, high)
+    reasons = [] if isinstance(T, int) and T >= 1 else [f"T must be a positive integer, got {T!r}"]
+    drafts = []
+    for index, term in enumerate(target.terms):
+        draft, why = _draft(index, term, max(int(T), 1) if isinstance(T, int) else 1, centre, half)
+        reasons += why
+        drafts.append(draft)
+    if isinstance(target.outer, OuterNetwork) and not math.isfinite(target.outer.lipschitz):
+        reasons.append("the outer map needs a finite Lipschitz constant")
+    if reasons:
+        raise Refused(reasons)
+    features = _features(drafts)
+    column = {feature: i for i, feature in enumerate(features)}
+    terms = tuple(_finish(draft, column) for draft in drafts)
+    return NormalForm(terms, features, centre, half, target, T)
+
+
+@dataclass
+class _Draft:
+    index: int
+    sign: float
+    constant: list[float]
+    root: int
+    unary: list[Functional]
+    edges: list[tuple[int, int, list[Functional], list[Functional]]]  # (child, parent, psi, phi), leaves first
+    height: list[int]
+    positions: tuple[int, ...] | None = None
+
+
+def _centre(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Boxes around or near 0 are scaled only (features stay pure); boxes far from 0 are shifted as well."""
+    half = (high - low) / 2
+    reach = np.maximum(np.abs(low), np.abs(high))
+    shift = reach > 2.0 * half * (1.0 + 1e-12)
+    return np.where(shift, (low + high) / 2, 0.0), np.where(shift, half, reach)
+
+
+def _draft(index: int, term: Any, T: int, centre: np.ndarray, half: np.ndarray) -> tuple[_Draft | None, list[str]]:
+    name = f"term {index + 1}"
+    if isinstance(term, KthLargest):
+        if term.k >= 2:
+            return None, [
+                f"{name} is the {term.k}-th largest: only k = 1 is an extremum a softmax head can retrieve "
+                "(theorem 5 bounds the width from below for k >= 2)"
+            ]
+        term = Extremum(TreeScore.linear(np.asarray(term.direction)))
+    if isinstance(term, PositionSum):
+        return _draft_positions(index, term, T, centre, half)
+    if not isinstance(term, Extremum):
+        return None, [f"{name} is a {type(term).__name__}, which is not continuous or not an extremum of a score"]
+    tree = tree_form(term.score)
+    if tree is None:
+        return None, [f"{name} has a score that does not decompose over a tree ({type(term.score).__name__})"]
+    reasons = []
+    if term.distinct and tree.arity > 1:
+        reasons.append(f"{name} asks for pairwise different positions, which no tree of retrievals enforces")
+    for vertex, allowed in enumerate(term.sets or ()):
+        if allowed is not None and (not allowed or min(allowed) < 0 or max(allowed) >= T):
+            reasons.append(f"{name} restricts vertex {vertex + 1} to positions that are not in 1..{T}")
+    if reasons:
+        return None, reasons
+    return _root(index, term, tree, T, centre, half), []
+
+
+def _draft_positions(
+    index: int, term: PositionSum, T: int, centre: np.ndarray, half: np.ndarray
+) -> tuple[_Draft | None, list[str]]:
+    outside = [p + 1 for p in term.positions if not 0 <= p < T]
+    if outside or not term.positions:
+        return None, [f"term {index + 1} sums positions {outside or 'of an empty set'}, T is {T}"]
+    if len(set(term.positions)) < len(term.positions):
+        return None, [f"term {index + 1} names a position twice"]
+    d = len(centre)
+    unit = np.eye(d, dtype=int)
+    unary: list[Functional] = [{tuple(unit[j].tolist()): float(half[j])} for j in range(d)]
+    constant = [len(term.positions) * float(c) for c in centre]
+    return _Draft(index, 1.0, constant, 0, unary, [], [0], tuple(sorted(term.positions))), []
+
+
+def _root(index: int, term: Extremum, tree: TreeScore, T: int, centre: np.ndarray, half: np.ndarray) -> _Draft:
+    """Substitute the box, absorb constants of features into unaries, root at a centre, add position penalties."""
+    sign = 1.0 if term.kind == "max" else -1.0
+    unary: list[Functional] = [{} for _ in range(tree.arity)]
+    constant = 0.0
+    for vertex, polynomial in enumerate(tree.unary):
+        if polynomial is not None:
+            (rows, constants) = _substitute(polynomial, centre, half)
+            _add(unary[vertex], rows[0], sign)
+            constant += sign * constants[0]
+    edges = []
+    for edge in tree.edges:
+        left, left0 = _substitute(edge.left, centre, half)
+        right, right0 = _substitute(edge.right, centre, half)
+        for k in range(edge.rank):
+            _add(unary[edge.v], left[k], sign * right0[k])
+            _add(unary[edge.w], right[k], sign * left0[k])
+            constant += sign * left0[k] * right0[k]
+        edges.append((edge.v, edge.w, left, [{f: sign * c for f, c in row.items()} for row in right]))
+    sets = term.sets or (None,) * tree.arity
+    for vertex, allowed in enumerate(sets):
+        if allowed is not None and len(set(allowed)) < T:
+            unary[vertex][frozenset(allowed)] = 0.0  # the penalty is filled in below
+    root, parent, order = _centre_of_tree(tree.arity, edges, unary)
+    height = _heights(tree.arity, parent, order)
+    directed = []
+    for child in order:
+        if child != root:
+            v, w, left, right = next(e for e in edges if {e[0], e[1]} == {child, parent[child]})
+            directed.append(
+                (child, parent[child], left if v == parent[child] else right, right if w == child else left)
+            )
+    span = 2.0 * (sum(_size(u) for u in unary) + sum(_product_size(p, q) for _, _, p, q in directed))
+    for vertex, allowed in enumerate(sets):
+        if allowed is not None and len(set(allowed)) < T:
+            unary[vertex][frozenset(allowed)] = max(span, 1e-6)
+    return _Draft(index, sign, [constant], root, unary, directed, height)
+
+
+def _centre_of_tree(k: int, edges: list[Any], unary: list[Functional]) -> tuple[int, list[int], list[int]]:
+    """The root of least height; among equals the one that leaves fewest leaves with a unary score, then the first."""
+    best: tuple[tuple[int, int, int], tuple[int, list[int], list[int]]] | None = None
+    for root in range(k):
+        parent, order = [-1] * k, [root]
+        for vertex in order:
+            for v, w, *_ in edges:
+                for a, b in ((v, w), (w, v)):
+                    if a == vertex and parent[vertex] != b:
+                        parent[b] = vertex
+                        order.append(b)
+        order.reverse()
+        heights = _heights(k, parent, order)
+        leaves = sum(1 for v in range(k) if v != root and heights[v] == 0 and unary[v])
+        key = (heights[root], leaves, root)
+        if best is None or key < best[0]:
+            best = (key, (root, parent, order))
+    assert best is not None
+    return best[1]
+
+
+def _heights(k: int, parent: list[int], order: list[int]) -> list[int]:
+    height = [0] * k
+    for vertex in order:
+        if parent[vertex] >= 0:
+            height[parent[vertex]] = max(height[parent[vertex]], height[vertex] + 1)
+    return height
+
+
+def _substitute(polynomial: Polynomial, centre: np.ndarray, half: np.ndarray) -> tuple[list[Functional], list[float]]:
+    """p(centre + half u) as functionals over monomials of u and constants, output by output."""
+    rows: list[Functional] = [{} for _ in range(polynomial.outputs)]
+    constants = [0.0] * polynomial.outputs
+    for m, exponent in enumerate(polynomial.exponents.tolist()):
+        column = polynomial.coefficients[:, m]
+        if not column.any():
+            continue
+        for monomial, factor in _expand(exponent, centre, half).items():
+            for j in range(polynomial.outputs):
+                if column[j] and sum(monomial):
+                    rows[j][monomial] = rows[j].get(monomial, 0.0) + column[j] * factor
+                elif column[j]:
+                    constants[j] += column[j] * factor
+    return [{f: c for f, c in row.items() if c} for row in rows], constants
+
+
+def _expand(exponent: list[int], centre: np.ndarray, half: np.ndarray) -> dict[tuple[int, ...], float]:
+    """prod_i (centre_i + half_i u_i)^e_i over monomials of u."""
+    terms: dict[tuple[int, ...], float] = {(0,) * len(exponent): 1.0}
+    for i, e in enumerate(exponent):
+        if not e:
+            continue
+        new: dict[tuple[int, ...], float] = {}
+        for power in range(e + 1) if centre[i] else (e,):
+            factor = math.comb(e, power) * float(half[i]) ** power * float(centre[i]) ** (e - power)
+            for monomial, c in terms.items():
+                key = (*monomial[:i], power, *monomial[i + 1 :])
+                new[key] = new.get(key, 0.0) + c * factor
+        terms = new
+    return terms
+
+
+def _add(row: Functional, other: Functional, factor: float) -> None:
+    for feature, c in other.items():
+        value = row.get(feature, 0.0) + factor * c
+        if value:
+            row[feature] = value
+        else:
+            row.pop(feature, None)
+
+
+def _size(row: Functional) -> float:
+    return sum(abs(c) for c in row.values())
+
+
+def _product_size(psi: list[Functional], phi: list[Functional]) -> float:
+    return sum(_size(p) * _size(q) for p, q in zip(psi, phi, strict=True))
+
+
+def _features(drafts: list[Any]) -> tuple[Any, ...]:
+    """Linear monomials first, then higher degrees, then position sets."""
+    used: dict[Any, None] = {}
+    for draft in drafts:
+        for row in draft.unary:
+            used.update(dict.fromkeys(row))
+        for _, _, psi, phi in draft.edges:
+            for row in (*psi, *phi):
+                used.update(dict.fromkeys(row))
+        if draft.positions is not None:
+            used[frozenset(draft.positions)] = None
+    monomials = sorted((f for f in used if not isinstance(f, frozenset)), key=lambda f: (sum(f), [-e for e in f]))
+    return (*monomials, *sorted((f for f in used if isinstance(f, frozenset)), key=sorted))
+
+
+def _finish(draft: _Draft, column: dict[Any, int]) -> Term:
+    def vector(row: Functional) -> np.ndarray:
+        result = np.zeros(len(column))
+        for feature, c in row.items():
+            result[column[feature]] = c
+        return result
+
+    messages = []
+    for child, parent, psi, phi in draft.edges:
+        full = np.array([vector(r) for r in psi]), np.array([vector(r) for r in phi])
+        left, right = reduce_rank(*full)
+        defect = float(np.abs(left.T @ right - full[0].T @ full[1]).sum())
+        bound = min(float((np.abs(left).sum(1) * np.abs(right).sum(1)).sum()), float(np.abs(left.T @ right).sum()))
+        messages.append(Message(draft.index, child, parent, left, right, bound, defect))
+    unary = np.array([vector(r) for r in draft.unary])
+    return Term(
+        draft.index,
+        draft.sign,
+        draft.constant,
+        draft.root,
+        unary,
+        tuple(messages),
+        tuple(draft.height),
+        draft.positions,
+    )
+
+
+def reduce_rank(psi: np.ndarray, phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same form sum_k psi_k phi_k' with as few components as its rank (at least one)."""
+    for _ in range(2):
+        basis, coordinates = independent_rows(psi)
+        if len(basis) < len(psi):
+            psi, phi = basis, coordinates.T @ phi
+        psi, phi = phi, psi
+    if not len(psi):
+        return np.zeros((1, phi.shape[1])), np.zeros((1, phi.shape[1]))
+    return psi, phi
+
+
+def independent_rows(rows: np.ndarray, tolerance: float = 1e-10) -> tuple[np.ndarray, np.ndarray]:
+    """(basis, coordinates) with rows = coordinates @ basis up to rounding.
+
+    A row enters as it is (normalised to largest entry 1) while it is well away from the span of the earlier ones, else as
+    the orthonormal remainder, so that coordinates stay small. Independent rows come back unchanged up to their scale.
+    """
+    basis: list[np.ndarray] = []
+    frame: list[np.ndarray] = []  # orthonormal, same span
+    for row in rows:
+        norm = float(np.linalg.norm(row))
+        if norm == 0.0:
+            continue
+        rest = row / norm
+        for _ in range(2):
+            for q in frame:
+                rest = rest - (q @ rest) * q
+        size = float(np.linalg.norm(rest))
+        if size > tolerance:
+            frame.append(rest / size)
+            chosen = row if size > 0.25 else rest
+            basis.append(chosen / np.abs(chosen).max())
+    if not basis:
+        return np.zeros((0, rows.shape[1])), np.zeros((len(rows), 0))
+    matrix = np.array(basis)
+    coordinates = np.linalg.lstsq(matrix.T, rows.T, rcond=None)[0].T
+    coordinates[np.abs(coordinates) < 1e-15 * np.abs(coordinates).max(initial=1.0)] = 0.0
+    return matrix, coordinates
