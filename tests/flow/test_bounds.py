@@ -76,7 +76,7 @@ def test_log_width_never_rises_with_eps_or_weight_bound_and_uses_long_sequences(
     values = [log_width(0.38, 62, 1, 6, eps) for eps in np.geomspace(1e-7, 1e-2, 60)]
     finite = [v for v in values if v > 0]
     assert finite == sorted(finite, reverse=True)
-    assert values[-1] == -inf
+    assert values[-1] < 0
     assert log_width(0.38, 62, 1, 6, 1e-5, 2.0) < log_width(0.38, 62, 1, 6, 1e-5, 1.0)
     by_length = [log_width(0.38, free, 1, 6, 1e-4) for free in (10, 60, 300, 1000, 10**6)]
     assert by_length == sorted(by_length)

@@ -17,6 +17,7 @@ from infoflow.architecture import Architecture
 from infoflow.flow.caps import cap_angle, chord
 from infoflow.flow.pigeonhole import log_width, width_of
 from infoflow.targets import Extremum, KthLargest, NormOfSum, Polynomial, Target, tree_form
+from infoflow.targets.comparison import quadratic_part
 
 
 @dataclass(frozen=True)
@@ -226,24 +227,12 @@ def _spheres(term: Extremum) -> Iterator[tuple[float, np.ndarray]]:
     if tree is None or tree.unary[0] is None:
         return
     sign = 1.0 if term.kind == "min" else -1.0
-    square, slope = _quadratic(tree.unary[0])
-    c = float(np.trace(square)) / term.dim
-    if tree.unary[0].degree == 2 and sign * c > 0 and np.abs(square - c * np.eye(term.dim)).max() <= 1e-12 * abs(c):
+    if tree.unary[0].degree != 2:
+        return
+    hessian, slope = quadratic_part(tree.unary[0])
+    c = float(np.trace(hessian)) / (2 * term.dim)
+    if sign * c > 0 and np.abs(hessian - 2 * c * np.eye(term.dim)).max() <= 1e-12 * abs(c):
         yield abs(c), -slope / (2 * c)
-
-
-def _quadratic(polynomial: Polynomial) -> tuple[np.ndarray, np.ndarray]:
-    """(M, v) with p(x) = x' M x + v' x + terms of other degrees, M symmetric."""
-    d = polynomial.inputs
-    square, slope = np.zeros((d, d)), np.zeros(d)
-    for exponent, coefficient in zip(polynomial.exponents, polynomial.coefficients[0], strict=True):
-        where = np.repeat(np.arange(d), exponent)
-        if len(where) == 1:
-            slope[where[0]] += coefficient
-        elif len(where) == 2:
-            square[where[0], where[1]] += coefficient / 2
-            square[where[1], where[0]] += coefficient / 2
-    return square, slope
 
 
 def _positions(term: Extremum, T: int) -> int:
