@@ -38,6 +38,35 @@ def ball_state(model: Transformer, X: Balls) -> Balls:
     return x
 
 
+def ball_core(model: Transformer, X: Balls) -> Balls:
+    """A row of numbers that determines the state, with as few entries as the model's shape shows.
+
+    One layer over a linear encoder without positions: R = c + sum_h M_h (W m_h + b), M_h = W_O,h W_V,h, depends on X
+    through the attended means m_h = sum_s p_hs x(s) alone, d numbers a head, and has rank h d < E when d < n. Equal
+    means give equal states. Everywhere else the state itself is returned.
+    """
+    config = model.config
+    plain = config.encoder == "linear" and not config.encoder_skip and config.positions == "none"
+    if config.layers != 1 or not plain or config.dim >= config.head_dims[0] or model.encoder is None:
+        return ball_state(model, X)
+    layer = model.attentions[0]
+    assert isinstance(layer, AttentionLayer)
+    tokens = _feed_forward(model.encoder, X)
+    cls = constant(exact(_numpy(model.cls_token)), len(X.slopes))
+    means: Balls | None = None
+    for head in range(layer.query.shape[0]):
+        mean = _weights(layer, head, cls, tokens, [X.shape[0]]) @ X
+        means = mean if means is None else means.beside(mean)
+    assert means is not None
+    return means
+
+
+def _weights(layer: AttentionLayer, head: int, asked: Balls, keys: Balls, visible: list[int]) -> Balls:
+    q = asked @ exact(_numpy(layer.query[head]).T)
+    k = keys @ exact(_numpy(layer.key[head]).T)
+    return (q @ k.mT).scaled(float(layer.beta)).softmax(visible)
+
+
 def _attend(layer: AttentionLayer, x: Balls, T: int, cls_only: bool) -> Balls:
     rows = x.shape[0]
     asked, keys = x.rows(T, rows) if cls_only else x, x.rows(0, T)
@@ -46,10 +75,7 @@ def _attend(layer: AttentionLayer, x: Balls, T: int, cls_only: bool) -> Balls:
     value = layer.key if layer.value is None else layer.value
     joined: Balls | None = None
     for head in range(layer.query.shape[0]):
-        q = asked @ exact(_numpy(layer.query[head]).T)
-        k = keys @ exact(_numpy(layer.key[head]).T)
-        weights = (q @ k.mT).scaled(float(layer.beta)).softmax(visible)
-        out = weights @ (keys @ exact(_numpy(value[head]).T))
+        out = _weights(layer, head, asked, keys, visible) @ (keys @ exact(_numpy(value[head]).T))
         joined = out if joined is None else joined.beside(out)
     assert joined is not None
     update = joined @ exact(_numpy(layer.output).T)

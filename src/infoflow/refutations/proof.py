@@ -1,7 +1,7 @@
 """Is there an exact twin? A Krawczyk step in ball arithmetic on the stored weights.
 
-All but N coordinates of Z are fixed; g(z) = R(z) - R(Y) is a square system. With C near the inverse of g' and a box
-B = z0 +- rho,
+All but N coordinates of Z are fixed; g(z) = R(z) - R(Y) is a square system (R is the state, or what determines it).
+With C near the inverse of g' and a box B = z0 +- rho,
 
     K(B) = z0 - C g(z0) + (I - C g'(B)) (B - z0)   inside the interior of B
 
@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from infoflow.nn import Transformer
-from infoflow.refutations.ball_model import ball_state, ball_target
+from infoflow.refutations.ball_model import ball_core, ball_state, ball_target
 from infoflow.refutations.balls import Balls, Matrix, constant, exact
 
 PRECISION = 256  # bits
@@ -50,15 +50,15 @@ def prove(model: Any, target: Any, pair: Float[np.ndarray, "2 T d"], box: tuple[
 
 def _prove(model: Transformer, target: Any, pair: Float[np.ndarray, "2 T d"], box: tuple[float, float]) -> Proof:
     Y, Z = pair
-    goal = ball_state(model, constant(exact(Y), 0)).value
-    start = ball_state(model, constant(exact(Z), 0)).value
-    distance = _up(sum(((a - b) ** 2 for a, b in zip(goal.entries(), start.entries(), strict=True)), 0).sqrt())
+    states = [ball_state(model, constant(exact(X), 0)).value.entries() for X in (Y, Z)]
+    distance = _up(sum(((a - b) ** 2 for a, b in zip(*states, strict=True)), 0).sqrt())
+    goal = ball_core(model, constant(exact(Y), 0)).value
     free = _free_coordinates(model, Z, box)
     if isinstance(free, str):
         return Proof(None, distance, free)
 
     def system(z: Matrix) -> Balls:
-        R = ball_state(model, _tokens(Z, free, z))
+        R = ball_core(model, _tokens(Z, free, z))
         return Balls(R.value - goal, R.slopes)
 
     z0 = newton(system, exact(Z.ravel()[free]).transpose())
@@ -153,7 +153,7 @@ def _free_coordinates(model: Transformer, Z: Float[np.ndarray, "T d"], box: tupl
     low, high = box
     margin = np.minimum(Z - low, high - Z).ravel() / (high - low)
     inner = np.flatnonzero(margin > MARGIN)
-    slopes = ball_state(model, _tokens(Z, list(range(Z.size)), exact(Z.ravel()).transpose())).slopes
+    slopes = ball_core(model, _tokens(Z, list(range(Z.size)), exact(Z.ravel()).transpose())).slopes
     J = np.array([[float(x.mid()) for x in a.entries()] for a in slopes]).T
     N = J.shape[0]
     if inner.size < N:

@@ -1,0 +1,113 @@
+"""`infoflow refute`: two inputs a saved model, or a PyTorch model of the user's own, cannot tell apart."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import click
+
+from infoflow.commands.options import emit, json_option, out_option, seed_option
+from infoflow.errors import InfoFlowError
+from infoflow.files import write_json
+
+
+@click.command("refute")
+@click.argument("model")
+@click.option("--target", "spelling", help="Target; default: the one the file names.")
+@click.option("-T", "--T", "T", type=int, help="Sequence length; default: the one the file names.")
+@click.option("--seconds", type=float, default=60.0, show_default=True, help="Time for the search.")
+@click.option("--d", "d", type=int, default=3, show_default=True, help="Dimension (hardmax only).")
+@click.option("--n", "n", type=int, default=5, show_default=True, help="Length (hardmax only).")
+@seed_option
+@json_option
+@out_option("out/refute")
+def command(
+    model: str,
+    spelling: str | None,
+    T: int | None,
+    seconds: float,
+    d: int,
+    n: int,
+    seed: int,
+    as_json: bool,
+    out: Path,
+) -> None:
+    """Two inputs with one read-out state and different targets.
+
+    MODEL is FILE.safetensors, or file.py:FUNCTION with a function that returns a PyTorch module and its adapter (an
+    object with state(X) and target(X)), or the word hardmax: the collision every hardmax attention layer has.
+    Finding nothing is no certificate.
+    """
+    if model == "hardmax":
+        _hardmax(d, n, as_json)
+        return
+    from infoflow.refutations import refute
+    from infoflow.targets.spelling import parse
+
+    network, header = _from_function(model) if ".py:" in model else _from_file(model)
+    named = spelling or header.get("target")
+    target = parse(named, files=spelling is not None) if isinstance(named, str) else None
+    length = T if T is not None else header.get("T")
+    if not isinstance(length, int):
+        raise InfoFlowError("expected a sequence length, the model names none; add -T LENGTH.")
+    found = refute(network, target, length, seed=seed, seconds=seconds)
+    report = {"model": model, "target": getattr(target, "spelling", None), "T": length, **found.to_json()}
+    files = _write(found, out, report) if found else []
+    if as_json:
+        emit({**report, "files": files})
+        return
+    click.echo(str(found))
+    for file in files:
+        click.echo(f"  wrote {file}")
+
+
+def _write(found: Any, out: Path, report: dict[str, Any]) -> list[Path]:
+    from infoflow.refutations.figures import collision_figure
+    from infoflow.report.style import save
+
+    return [write_json(out / "collision.json", report), *save(collision_figure(found), out / "collision")]
+
+
+def _from_file(path: str) -> tuple[Any, dict[str, Any]]:
+    from infoflow.nn import Transformer
+    from infoflow.nn.files import load
+
+    network = load(path)
+    if not isinstance(network, Transformer):
+        raise InfoFlowError(f"expected a saved Transformer, {path} holds a {type(network).__name__}.")
+    return network, network.header
+
+
+def _from_function(spelling: str) -> tuple[Any, dict[str, Any]]:
+    """Run the user's function; the module goes to float64 and evaluation mode, the adapter speaks for it."""
+    from torch import nn
+
+    path, _, name = spelling.rpartition(":")
+    if not Path(path).is_file() or not name.isidentifier():
+        raise InfoFlowError(f"expected file.py:FUNCTION, got {spelling!r}; check the path and the name.")
+    spec = importlib.util.spec_from_file_location(f"infoflow_user_model_{Path(path).stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        made = getattr(module, name)()
+    except Exception as error:  # the user's own code may raise anything; it must become one sentence
+        raise InfoFlowError(f"expected {spelling} to run, it failed with {type(error).__name__}: {error}") from None
+    if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[0], nn.Module):
+        raise InfoFlowError(f"expected {name}() to return (module, adapter), got {type(made).__name__}.")
+    network, adapter = made
+    network.double().eval()
+    return adapter, {"T": getattr(adapter, "T", None)}
+
+
+def _hardmax(d: int, n: int, as_json: bool) -> None:
+    from infoflow.construct.rank_one.hardmax import hardmax_collision, verify
+
+    layer = hardmax_collision(d, n)
+    report = {"model": "hardmax", "d": d, "n": n, **verify(layer)}
+    if as_json:
+        emit(report)
+        return
+    for key, value in report.items():
+        click.echo(f"{key}: {value}")
