@@ -1,0 +1,80 @@
+"""Softmax over equally spaced anchors, evaluated where it has weight.
+
+    s_k(z) = exp(-lambda (z - L_k)^2) / sum_j exp(-lambda (z - L_j)^2),   c = lambda spacing^2
+
+An anchor m steps from the nearest one has weight at most exp(-c (m^2 - m)) times the leader's, so a window of
+`half_width(c)` steps on each side loses less than 2^-60: no p x n array is ever formed, and (z - L_k) is taken
+directly, never through the expanded square.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+Values = Callable[[Int[Tensor, "..."]], Float[Tensor, "..."]]
+CHUNK = 1 << 16  # tokens at a time: the temporaries stay in cache
+
+
+def half_width(c: float) -> int:
+    """K with 2 sum_{m>K} m exp(-c (m^2 - m)) <= 2^-60: the root of c (m^2 - m) = 48 (e^-48 < 2^-69), rounded up."""
+    return math.ceil(0.5 + math.sqrt(0.25 + 48 / c))
+
+
+def selected(
+    z: Float[Tensor, "..."],
+    values: Values,
+    first: float,
+    spacing: float,
+    c: float,
+    low: int | Int[Tensor, "..."],
+    high: int | Int[Tensor, "..."],
+) -> Float[Tensor, "..."]:
+    """sum_k s_k(z) values(k) over the anchors low..high (inclusive; may differ from token to token)."""
+    near = torch.round((z - first) / spacing)
+    near = torch.minimum(torch.maximum(near, _like(low, near)), _like(high, near))
+    offset = (z - first - spacing * near) / spacing  # |offset| <= 1/2 inside, larger only beyond the ends
+    index = near.to(torch.int64)
+    total = torch.zeros_like(z)
+    weight = torch.zeros_like(z)
+    half = min(half_width(c), int((high - low) if isinstance(low, int) else (high - low).max()))
+    for step in range(-half, half + 1):
+        key = index + step
+        share = torch.exp(-c * step * (step - 2 * offset))
+        share = torch.where((key >= low) & (key <= high), share, torch.zeros_like(share))
+        total += share * values(torch.minimum(torch.maximum(key, _like(low, key)), _like(high, key)))
+        weight += share
+    return total / weight
+
+
+def in_chunks(
+    function: Callable[[Float[Tensor, "tokens"]], Float[Tensor, "tokens"]], z: Float[Tensor, "..."]
+) -> Float[Tensor, "..."]:
+    flat = z.reshape(-1)
+    if flat.numel() <= CHUNK:
+        return function(flat).reshape(z.shape)
+    return torch.cat([function(piece) for piece in flat.split(CHUNK)]).reshape(z.shape)
+
+
+def _like(bound: int | Tensor, reference: Tensor) -> Tensor:
+    return torch.as_tensor(bound, dtype=reference.dtype, device=reference.device)
+
+
+def tail(c: float) -> float:
+    """Expected distance to z that all but the two bracketing anchors can add, in spacings:
+
+        sum_{m>=1} (m + 1/2) exp(-c m^2) + sum_{m>=2} m exp(-c (m^2 - m))
+
+    The two bracketing anchors alone give E|L - z| <= 1/2 for every c (u + s(1-2u) <= 1/2 for u, s <= 1/2).
+    """
+    reach = range(1, 60)
+    left = sum((m + 0.5) * math.exp(-c * m * m) for m in reach)
+    right = sum(m * math.exp(-c * (m * m - m)) for m in reach if m >= 2)
+    return left + right
+
+
+def overshoot(c: float) -> float:
+    """E (distance of the selected anchor from the end anchor) for z at or beyond that end: sum_m m exp(-c m^2)."""
+    return sum(m * math.exp(-c * m * m) for m in range(1, 60))
