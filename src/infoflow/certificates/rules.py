@@ -99,8 +99,8 @@ def power_rule(power: int, nodes: int, bias: float | None = None) -> PowerRule:
     """The Chebyshev rule for u^power with `nodes` slopes, the largest 1.
 
     Even powers: z_j = w_j^2 = (1 - cos(j pi / nodes))/2, j = 1..nodes, exact for all orders up to 2 nodes.
-    Odd powers, at b = 0: w_j = cos(j pi / N), N = 2 nodes - 1, j = 0..nodes-1, exact for all orders up to N; for power 1
-    sum |c_j| = N exactly.
+    Odd powers, at b = 0: w_j = cos(j pi / N), N = 2 nodes - 1, j = 0..nodes-1, exact for all orders up to N; for
+    power 1, sum |c_j| = N exactly.
     """
     return _power_rule(power, nodes, _best_bias(power) if bias is None else bias)
 

@@ -1,8 +1,8 @@
 """Jobs on (layer x head) slots: edge messages between tokens and reads by the CLS, with precedence.
 
-A message runs after the messages into its child; a read runs after the messages into its root. A head of a layer serves
-at most one message (for the tokens) and one read (for the CLS), so depth can stand in for heads: eq. (6) with D = 4 runs
-on heads (1,1,1,1,1), head l serving edge l for the tokens and reading slot l-1 for the CLS.
+A message runs after the messages into its child; a read runs after the messages into its root. A head of a layer
+serves at most one message (for the tokens) and one read (for the CLS), so depth can stand in for heads: eq. (6) with
+D = 4 runs on heads (1,1,1,1,1), head l serving edge l for the tokens and reading slot l-1 for the CLS.
 """
 
 from collections.abc import Iterator
@@ -90,7 +90,7 @@ def _place_reads(
             )
     reads.sort(key=lambda item: (item[0], item[1]))
     for layer in range(layers - 1, -1, -1):
-        chosen = []
+        chosen: list[int] = []
         while reads and len(chosen) < len(free[layer]) and reads[-1][0] <= layer:
             chosen.append(reads.pop()[1])
         for head, term_index in zip(free[layer], sorted(chosen), strict=False):

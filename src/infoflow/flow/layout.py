@@ -162,7 +162,7 @@ def _positions(form: NormalForm, arch: Architecture | None) -> str:
 def _states(form: NormalForm, schedule: Schedule, heads: tuple[int, ...], positions: str) -> Iterator[State]:
     shared = any(len({job.head for job in jobs}) < len(jobs) for jobs in schedule[:-1])
     last_read = max(job.layer for jobs in schedule for job in jobs if job.message is None)
-    for layer, jobs in enumerate(schedule):
+    for layer in range(len(schedule)):
         names: list[str] = []
         basis = _basis(form, schedule, layer, positions)
         names += _feature_names(form, basis)

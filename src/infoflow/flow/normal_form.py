@@ -1,7 +1,8 @@
 """A target in the compiler's normal form: maxima over rooted trees, with functionals on monomials of the tokens.
 
 Tokens of the box are written x = centre + half * u with u in [-1, 1]^d (the centre only for boxes far from 0). A
-functional is a vector over features: monomials of u (degree >= 1) and position sets (0 on the set, -1 off it). A term is
+functional is a vector over features: monomials of u (degree >= 1) and position sets (0 on the set, -1 off it). A term
+is
 
     sign * [constant + max over t_1..t_k of sum_v unary_v(t_v) + sum_edges <psi(t_parent), phi(t_child)>],
 
@@ -136,7 +137,7 @@ def normal_form(target: Target, T: int, domain: Any = None) -> NormalForm:
         raise Refused(reasons)
     features = _features(drafts)
     column = {feature: i for i, feature in enumerate(features)}
-    terms = tuple(_finish(draft, column) for draft in drafts)
+    terms = tuple(_finish(draft, column) for draft in drafts if draft is not None)
     return NormalForm(terms, features, centre, half, target, T)
 
 
@@ -353,7 +354,7 @@ def _finish(draft: _Draft, column: dict[Any, int]) -> Term:
     return Term(
         draft.index,
         draft.sign,
-        draft.constant,
+        np.array(draft.constant),
         draft.root,
         unary,
         tuple(messages),
@@ -377,8 +378,9 @@ def reduce_rank(psi: np.ndarray, phi: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def independent_rows(rows: np.ndarray, tolerance: float = 1e-10) -> tuple[np.ndarray, np.ndarray]:
     """(basis, coordinates) with rows = coordinates @ basis up to rounding.
 
-    A row enters as it is (normalised to largest entry 1) while it is well away from the span of the earlier ones, else as
-    the orthonormal remainder, so that coordinates stay small. Independent rows come back unchanged up to their scale.
+    A row enters as it is (normalised to largest entry 1) while it is well away from the span of the earlier ones,
+    else as the orthonormal remainder, so that coordinates stay small. Independent rows come back unchanged up to
+    their scale.
     """
     basis: list[np.ndarray] = []
     frame: list[np.ndarray] = []  # orthonormal, same span

@@ -1,0 +1,243 @@
+"""From an error eps to temperatures and rules, with the bound they give and its parts.
+
+Half of eps goes to softmax: beta = (sum over retrievals of W((T-1)/e)/(2 kappa), weighted by the outer map) / (eps/2),
+the one-sided error being centred in the output bias. Most of the rest is divided over the feed-forward outputs in
+inverse proportion to how strongly each reaches the result; the remainder is left to float64 rounding.
+Widths never see T: only beta does.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from infoflow.flow.blocks import Block, Piece, choose, flag_choice
+from infoflow.flow.layout import Layout, Refused
+from infoflow.flow.propagation import Arrived, no_errors, propagate
+from infoflow.flow.readout import output_error, read_out
+from infoflow.flow.wiring import Wiring, value_bound, wire
+from infoflow.targets.target import OuterNetwork, Target
+
+SOFTMAX_SHARE = 0.5
+FEED_FORWARD_SHARE = 0.45
+COLD = 1e300  # beta without softmax error
+
+
+@dataclass(frozen=True)
+class Budget:
+    """betas and widths per layer (the last width is the read-out's), the bound and its summands, and the wiring."""
+
+    betas: tuple[float, ...]
+    widths: tuple[int, ...]
+    encoder_width: int
+    bound: float
+    parts: dict[str, float]
+    wiring: Wiring
+    blocks: tuple[Block, ...]  # F_1..F_{L-1}, read-out, with their rules
+    encoder: Block | None
+
+
+def budget(
+    target: Target,
+    T: int,
+    eps: float,
+    layout: Layout,
+    domain: Any = None,
+    weight_bound: float | None = 1.0,
+    rule: str = "chebyshev",
+) -> Budget:
+    """Choose betas and rules for `layout` so that the bound is at most eps; Refused when that is impossible.
+
+    `domain` is the one the layout was made for; it is part of the layout and accepted here for the call's symmetry.
+    """
+    del target, domain
+    reasons = _call_reasons(eps, weight_bound, rule)
+    if reasons:
+        raise Refused(reasons)
+    wiring = wire(layout, weight_bound)
+    stated = layout.form.target.outer.error if isinstance(layout.form.target.outer, OuterNetwork) else 0.0
+    if stated >= eps:
+        raise Refused([f"the outer network states an error of {stated:g}, which is not below eps={eps:g}"])
+    chooser = _Chooser(wiring, (eps - stated) * FEED_FORWARD_SHARE, weight_bound, rule)
+    share = 1.0
+    for _ in range(12):
+        result = _attempt(chooser, T, eps - stated, share, weight_bound)
+        if result is not None and result.bound + stated <= eps:
+            result = replace(result, bound=result.bound + stated, parts={**result.parts, "outer network": stated})
+            return _fits(result if stated else replace(result, parts=_without(result.parts, "outer network")), layout)
+        share *= 0.6
+    raise Refused([f"float64 rounding leaves no rule within eps={eps:g} at T={T}; take a larger eps"])
+
+
+def _without(parts: dict[str, float], name: str) -> dict[str, float]:
+    return {key: value for key, value in parts.items() if key != name}
+
+
+def _call_reasons(eps: float, weight_bound: float | None, rule: str) -> list[str]:
+    reasons = []
+    if not (isinstance(eps, (int, float)) and np.isfinite(eps) and eps > 0):
+        reasons.append(f"eps must be a positive number, got {eps!r}")
+    if weight_bound not in (None, 1):
+        reasons.append(f"weight_bound must be 1 or None, got {weight_bound!r}")
+    if rule not in ("chebyshev", "plain"):
+        reasons.append(f"rule must be chebyshev or plain, got {rule!r}")
+    return reasons
+
+
+class _Chooser:
+    """Tolerances from sensitivities, then rules layer by layer."""
+
+    def __init__(self, wiring: Wiring, share: float, weight_bound: float | None, rule: str) -> None:
+        self.wiring, self.share, self.weight_bound, self.rule = wiring, share, weight_bound, rule
+        self.factor = 1.0
+        self.rounding = False
+        self.fitted: dict[int, Block] = {}
+        cold = (COLD,) * wiring.layout.layers
+        nominal = propagate(wiring, 1, cold, no_errors, False)
+        self.readout_outputs = read_out(wiring, nominal).outputs
+        outer = wiring.form.target.outer
+        self.last = outer.lipschitz if isinstance(outer, OuterNetwork) else 1.0
+        self.sensitivity = self._sensitivities(cold, output_error(wiring, nominal, np.zeros(self.readout_outputs)))
+
+    def _sensitivities(self, cold: tuple[float, ...], base: float) -> dict[tuple[int, int], float]:
+        wiring, step = self.wiring, 1e-7
+        blocks = list(enumerate(wiring.blocks))
+        if wiring.encoder is not None:
+            blocks.append((-1, wiring.encoder))
+        result = {}
+        for index, block in blocks:
+            for output in sorted({piece.output for piece in block.pieces}):
+
+                def one(i: int, b: Block, _: np.ndarray, index: int = index, output: int = output) -> np.ndarray:
+                    errors = np.zeros(b.outputs)
+                    if i == index:
+                        errors[output] = step
+                    return errors
+
+                arrived = propagate(wiring, 1, cold, one, False)
+                error = output_error(wiring, arrived, np.zeros(self.readout_outputs))
+                result[index, output] = (error - base) / step
+        for output in range(self.readout_outputs):
+            result[wiring.layout.layers - 1, output] = self.last
+        return result
+
+    def outer_slope(self) -> float:
+        """How strongly an error of every value reaches the result, at most."""
+        wiring = self.wiring
+        nominal = propagate(wiring, 1, (COLD,) * wiring.layout.layers, no_errors, False)
+        shifted = replace(nominal, deviations=dict.fromkeys(nominal.deviations, (-1e-6, 1e-6)))
+        return max(output_error(wiring, shifted, np.zeros(self.readout_outputs)) * 1e6, 1e-12)
+
+    def __call__(self, index: int, block: Block, excess: np.ndarray) -> np.ndarray:
+        """Choose rules for a block whose inputs may leave their nominal ranges by `excess`; errors per output."""
+        if index in self.fitted:
+            fitted = self.fitted[index]
+        else:
+            fitted = self.fitted[index] = self._fit(index, block, excess)
+        errors = np.zeros(block.outputs)
+        for piece in fitted.pieces:
+            assert piece.choice is not None
+            errors[piece.output] += piece.choice.error
+        if self.rounding:
+            errors += [fitted.rounding(output, self.weight_bound) for output in range(block.outputs)]
+        return errors
+
+    def _fit(self, index: int, block: Block, excess: np.ndarray) -> Block:
+        pieces = []
+        for piece in block.pieces:
+            radii = tuple(
+                float(r + np.abs(f) @ excess) * (1.0 + 1e-9) for r, f in zip(piece.radii, piece.factors, strict=True)
+            )
+            pieces.append(replace(piece, radii=radii, choice=self._choice(index, block, piece, radii)))
+        return Block(block.inputs, block.outputs, pieces, block.constants)
+
+    def _choice(self, index: int, block: Block, piece: Piece, radii: tuple[float, ...]) -> Any:
+        if is_flag(self.wiring, index, piece):
+            return flag_choice(piece.gain, self.weight_bound)
+        sensitivity = self.sensitivity.get((index, piece.output), 0.0)
+        outputs = sum(1 for s in self.sensitivity.values() if s > 0.0)
+        share = self.share * self.factor / max(outputs, 1) / len(block.of(piece.output))
+        tolerance = share / sensitivity if sensitivity > 0.0 else abs(piece.gain) * 0.1
+        bound = None if index == -1 and self.weight_bound is None else self.weight_bound
+        choice = choose(piece.power, piece.gain, radii, piece.caps, tolerance, bound, self.rule)
+        if choice is None:
+            raise Refused([f"no tanh rule in float64 reaches the tolerance {tolerance:.2g} this eps asks for"])
+        return choice
+
+
+def is_flag(wiring: Wiring, index: int, piece: Piece) -> bool:
+    """Pieces that carry the CLS flag have inputs 0 and 1 only and are exact."""
+    if not 0 <= index < wiring.layout.layers - 1 or piece.power != 1:
+        return False
+    flag = wiring.layout.states[index].flag
+    return flag is not None and bool(piece.factors[0][flag] != 0.0)
+
+
+def _attempt(chooser: _Chooser, T: int, eps: float, factor: float, weight_bound: float | None) -> Budget | None:
+    wiring = chooser.wiring
+    layout = wiring.layout
+    chooser.factor, chooser.fitted = factor, {}
+    betas = _betas(wiring, chooser, T, eps * SOFTMAX_SHARE)
+    chooser.rounding = False
+    dry = _total(wiring, chooser, T, (COLD,) * layout.layers, False)
+    soft = _total(wiring, no_errors, T, betas, False, zero_readout=True)
+    chooser.rounding = True
+    # the read-out's constants depend on the centred softmax error, so it is fitted again for these betas
+    chooser.fitted.pop(layout.layers - 1, None)
+    bound, _ = _evaluate(wiring, chooser, T, betas, True)
+    parts = {"softmax": soft, "feed-forward": dry, "rounding": max(bound - soft - dry, 0.0)}
+    blocks = tuple(chooser.fitted[layer] for layer in range(layout.layers))
+    widths = tuple(block.width(weight_bound) for block in blocks)
+    encoder = chooser.fitted.get(-1)
+    width = encoder.width(weight_bound) if encoder is not None else 0
+    return Budget(betas, widths, width, bound, parts, wiring, blocks, encoder)
+
+
+def _evaluate(wiring: Wiring, errors: Any, T: int, betas: tuple[float, ...], rounding: bool) -> tuple[float, Arrived]:
+    arrived = propagate(wiring, T, betas, errors, rounding)
+    block = read_out(wiring, arrived)
+    added = errors(wiring.layout.layers - 1, block, arrived.excess)
+    return output_error(wiring, arrived, added), arrived
+
+
+def _total(
+    wiring: Wiring, errors: Any, T: int, betas: tuple[float, ...], rounding: bool, zero_readout: bool = False
+) -> float:
+    if zero_readout:
+        arrived = propagate(wiring, T, betas, errors, rounding)
+        return output_error(wiring, arrived, np.zeros(read_out(wiring, arrived).outputs))
+    return _evaluate(wiring, errors, T, betas, rounding)[0]
+
+
+def _betas(wiring: Wiring, chooser: _Chooser, T: int, share: float) -> tuple[float, ...]:
+    """One beta for all layers from the softmax error at beta = 1 (it is proportional to 1/beta); layers that read fixed
+    positions need beta kappa >= log of what may leak."""
+    layout = wiring.layout
+    result = [1.0] * layout.layers
+    for layer, heads in enumerate(wiring.heads):
+        for head in heads:
+            term = wiring.form.terms[head.job.term]
+            m = 0 if term.positions is None else len(term.positions)
+            if 0 < m < T:
+                bound = max(value_bound(term, k) for k in range(term.values))
+                leak = 0.05 * share / (2.0 * bound * (T - m) / m * chooser.outer_slope())
+                result[layer] = max(result[layer], -np.log(leak) / head.kappa)
+    large = 1e6  # softmax error is proportional to 1/beta once it is small against the curvature of the outer map
+    soft = _total(wiring, no_errors, T, (large,) * layout.layers, False, zero_readout=True)
+    common = soft * large / share
+    return tuple(max(float(b), float(common), 1e-6) for b in result)
+
+
+def _fits(result: Budget, layout: Layout) -> Budget:
+    arch = layout.arch
+    if arch is None or arch.width is None:
+        return result
+    reasons = [
+        f"{'the read-out' if layer == layout.layers else f'feed-forward block {layer}'} needs width {need}, "
+        f"the architecture has {have}"
+        for layer, (need, have) in enumerate(zip(result.widths, arch.width, strict=True), 1)
+        if need > have
+    ]
+    if reasons:
+        raise Refused(reasons)
+    return result

@@ -1,0 +1,188 @@
+"""How errors travel through the construction, as rigorous intervals.
+
+For every score b_v (true units) an interval [lo, hi] of (computed - true); for every stored feature an absolute error.
+A message or a read replaces scores S' = S + [lo, hi] by their softmax average, which lies in
+[max S' - W((T-1)/e)/(beta kappa), max S'], and max S' lies in max S + [lo, hi]. A feed-forward output adds its
+own error.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from infoflow.certificates.softmax import softmax_gap
+from infoflow.flow.blocks import UNIT, Block
+from infoflow.flow.wiring import Head, Wiring, value_bound
+
+Interval = tuple[float, float]
+# errors(block index, block, excess) -> absolute error per output; block -1 is the encoder, L-1 the read-out.
+Errors = Callable[[int, Block, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """What the CLS holds before the read-out."""
+
+    deviations: dict[tuple[int, int], Interval]  # (term, component) -> computed - true, true units
+    places: dict[tuple[int, int], tuple[int, float]]  # -> (direction of layer L, unit)
+    excess: Float[np.ndarray, " directions"]  # how far stored numbers may leave their nominal range
+
+
+def no_errors(index: int, block: Block, excess: np.ndarray) -> np.ndarray:
+    return np.zeros(block.outputs)
+
+
+def propagate(wiring: Wiring, T: int, betas: tuple[float, ...], errors: Errors, rounding: bool) -> Arrived:
+    layout = wiring.layout
+    excess = _embedding_excess(wiring, errors, rounding)
+    scores: dict[tuple[int, int], Interval] = {}
+    values: dict[tuple[int, int], Interval] = {}
+    places: dict[tuple[int, int], tuple[int, float]] = {}
+    for layer, state in enumerate(layout.states):
+        arrived: list[tuple[Head, Interval]] = []
+        places = {key: (j, wiring.value_units[layer][key]) for key, j in state.values.items()}
+        fetched = excess.copy()
+        for head in wiring.heads[layer]:
+            interval = _retrieve(wiring, layer, head, T, betas[layer], excess, scores, rounding)
+            arrived.append((head, interval))
+            fetched[list(head.writes)] = np.abs(head.value) @ excess + _value_rounding(wiring, head, T, rounding)
+            if head.job.message is None:
+                for k, unit in enumerate(head.units):
+                    values[head.job.term, k] = interval
+                    places[head.job.term, k] = (head.writes[k], unit)
+        if layer + 1 == layout.layers:
+            return Arrived(values, places, fetched)
+        block = wiring.blocks[layer]
+        added = errors(layer, block, fetched)
+        scores = _add_messages(wiring, layer, arrived, scores, fetched, added)
+        values = {
+            key: _widen(values[key], added[j] / wiring.value_units[layer + 1][key])
+            for key, j in layout.states[layer + 1].values.items()
+        }
+        excess = _block_excess(block, fetched) + added
+    raise AssertionError("a layout has at least one layer")
+
+
+def _embedding_excess(wiring: Wiring, errors: Errors, rounding: bool) -> np.ndarray:
+    state = wiring.layout.states[0]
+    result = np.zeros(state.size)
+    if wiring.encoder is not None:
+        result += errors(-1, wiring.encoder, np.zeros(wiring.encoder.inputs))
+    if rounding:  # |stored| <= 1, a dot product over d coordinates with entries (x - centre)/half
+        spread = float((1.0 + np.abs(wiring.form.centre) / wiring.form.half).max())
+        result += 8.0 * UNIT * (wiring.form.dim + 4) * spread
+    return result
+
+
+def _retrieve(
+    wiring: Wiring,
+    layer: int,
+    head: Head,
+    T: int,
+    beta: float,
+    excess: np.ndarray,
+    scores: dict[tuple[int, int], Interval],
+    rounding: bool,
+) -> Interval:
+    """Deviation of the softmax average from the true maximum, in true units."""
+    term = wiring.form.terms[head.job.term]
+    if term.positions is not None:
+        return _position_deviation(wiring, head, T, beta, excess, rounding)
+    vertex = head.job.message.child if head.job.message is not None else term.root
+    low, high = scores.get((term.index, vertex), (0.0, 0.0))
+    features = excess.copy()
+    for coordinate in wiring.layout.states[layer].slots.values():
+        features[coordinate] = 0.0  # slots are covered by their interval
+    slip = head.defect + float(np.abs(head.own) @ features)
+    if head.job.message is not None:
+        message = head.job.message
+        for k in range(message.rank):
+            left, right = float(np.abs(head.psi[k]) @ features), float(np.abs(head.phi[k]) @ features)
+            a, b = float(np.abs(message.psi[k]).sum()), float(np.abs(message.phi[k]).sum())
+            slip += left * b + right * a + left * right
+    gap = softmax_gap(T, beta * head.kappa)
+    noise = _softmax_rounding(wiring, layer, head, T) if rounding else 0.0
+    return low - slip - gap - noise, high + slip + noise
+
+
+def _softmax_rounding(wiring: Wiring, layer: int, head: Head, T: int) -> float:
+    """Float64 allowance of one retrieval in true units.
+
+    Queries and keys are dot products of length E, logits of length n, so a logit errs by (2E + n + 8) u * sum|q||k|;
+    two such errors move the average of exact scores by at most twice that over kappa. Weights carry (T + 16) u relative
+    error from exp (4 ulp), sum and quotient, and the average of T values T u more.
+    """
+    term = wiring.form.terms[head.job.term]
+    message = head.job.message
+    reach = term.bound(message.child if message is not None else term.root)
+    reach += message.bound if message is not None else 0.0
+    spread = (
+        sum(float(np.abs(message.psi[k]).sum() * np.abs(message.phi[k]).sum()) for k in range(message.rank))
+        if message is not None
+        else 0.0
+    )
+    size = wiring.layout.sizes[layer]
+    return UNIT * (4.0 * (3 * size + 8) * (spread + reach) + (2.0 * T + 32.0) * (spread + reach))
+
+
+def _value_rounding(wiring: Wiring, head: Head, T: int, rounding: bool) -> float:
+    return UNIT * (2.0 * T + 32.0) * float(np.abs(head.value).sum(axis=1).max(initial=0.0)) if rounding else 0.0
+
+
+def _position_deviation(
+    wiring: Wiring, head: Head, T: int, beta: float, excess: np.ndarray, rounding: bool
+) -> Interval:
+    """Weight q <= (T - m)/m e^(-beta kappa) leaves the m positions; the mean moves by at most 2 q sup|value|."""
+    term = wiring.form.terms[head.job.term]
+    assert term.positions is not None
+    m = len(term.positions)
+    bound = max(value_bound(term, k) for k in range(term.values))
+    leak = (T - m) / m * float(np.exp(-beta * head.kappa))
+    stray = max(float(np.abs(row) @ excess) / unit for row, unit in zip(head.value, head.units, strict=True))
+    noise = UNIT * (4.0 * T + 64.0) * bound if rounding else 0.0
+    return -2.0 * leak * bound - stray - noise - head.defect * m, 2.0 * leak * bound + stray + noise + head.defect * m
+
+
+def _add_messages(
+    wiring: Wiring,
+    layer: int,
+    arrived: list[tuple[Head, Interval]],
+    scores: dict[tuple[int, int], Interval],
+    fetched: np.ndarray,
+    added: np.ndarray,
+) -> dict[tuple[int, int], Interval]:
+    """Scores of the next layer: what was held, plus messages, plus the block's own error."""
+    layout = wiring.layout
+    result = {}
+    for key, output in layout.states[layer + 1].slots.items():
+        low, high = scores.get(key, (0.0, 0.0))
+        term = wiring.form.terms[key[0]]
+        if key not in layout.states[layer].slots and term.unary[key[1]].any():
+            for piece in wiring.blocks[layer].of(output):
+                if piece.power == 1:  # the unary score enters with the error of the features it is read from
+                    features = np.zeros(len(fetched))
+                    count = len(layout.states[layer].basis)
+                    features[:count] = fetched[:count]
+                    slip = abs(piece.gain) * float(np.abs(piece.factors[0]) @ features)
+                    low, high = _widen((low, high), slip / wiring.slot_units[layer + 1][key])
+        for head, (a, b) in arrived:
+            if head.job.message is not None and (head.job.term, head.job.message.parent) == key:
+                low, high = low + a, high + b
+        result[key] = _widen((low, high), added[output] / wiring.slot_units[layer + 1][key])
+    return result
+
+
+def _widen(interval: Interval, error: float) -> Interval:
+    return interval[0] - error, interval[1] + error
+
+
+def _block_excess(block: Block, excess: np.ndarray) -> np.ndarray:
+    """How far outputs may leave their nominal range when inputs do: products r1 e2 + r2 e1 + e1 e2, sums add."""
+    result = np.zeros(block.outputs)
+    for piece in block.pieces:
+        slips = [float(np.abs(f) @ excess) for f in piece.factors]
+        whole = float(np.prod([r + e for r, e in zip(piece.radii, slips, strict=True)]))
+        result[piece.output] += abs(piece.gain) * (whole - float(np.prod(piece.radii)))
+    return result

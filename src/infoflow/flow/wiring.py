@@ -1,0 +1,413 @@
+"""From directions to rows: what every head asks, compares and fetches, and what every feed-forward block computes.
+
+Units: a direction stores scale * (its meaning); `kappa` is that scale for scores, scores(stored) = kappa * score(true).
+Rows are over the directions of a layer. All query, key and value entries are at most 1 in absolute value, which fixes
+kappa = min over components of 1 / (max|psi row| max|phi row|): the larger kappa, the smaller the temperature 1/beta.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from infoflow.flow.blocks import Block, Piece
+from infoflow.flow.jobs import Job
+from infoflow.flow.layout import Layout, State
+from infoflow.flow.normal_form import Message, NormalForm, Term
+
+
+@dataclass(frozen=True)
+class Head:
+    """One job in rows: logit = beta * <query z_t, key z_s>, fetched = average of value z_s, written to `writes`."""
+
+    job: Job
+    query: Float[np.ndarray, "keys directions"]
+    key: Float[np.ndarray, "keys directions"]
+    value: Float[np.ndarray, "values directions"]
+    writes: tuple[int, ...]
+    kappa: float  # logit = beta * kappa * score
+    units: tuple[float, ...]  # stored value / true value, per fetched number of a read
+    psi: Float[np.ndarray, "rank directions"]  # true functionals as rows, for the error analysis
+    phi: Float[np.ndarray, "rank directions"]
+    own: Float[np.ndarray, " directions"]  # true child score (or the score read) as a row
+    defect: float  # what rows leave out of the true score, by rounding or rank reduction
+
+
+@dataclass(frozen=True)
+class Wiring:
+    layout: Layout
+    scales: tuple[Float[np.ndarray, " coordinates"], ...]  # per layer: stored feature / basis row
+    token_one: tuple[float, ...]  # value of the constant direction for tokens, per layer
+    cls: Float[np.ndarray, " directions"]  # the CLS token of layer 1
+    heads: tuple[tuple[Head, ...], ...]
+    slot_units: tuple[dict[tuple[int, int], float], ...]  # per layer: kappa of each slot
+    value_units: tuple[dict[tuple[int, int], float], ...]
+    blocks: tuple[Block, ...]  # F_1 .. F_{L-1}, pieces without choices
+    encoder: Block | None
+
+    @property
+    def form(self) -> NormalForm:
+        return self.layout.form
+
+
+def wire(layout: Layout, weight_bound: float | None) -> Wiring:
+    scales, ones = _scales(layout, weight_bound)
+    heads: list[tuple[Head, ...]] = []
+    slot_units: list[dict[tuple[int, int], float]] = [{}]
+    value_units: list[dict[tuple[int, int], float]] = [{}]
+    blocks: list[Block] = []
+    for layer in range(layout.layers):
+        row = _Rows(layout, layer, scales[layer], slot_units[layer])
+        heads.append(tuple(_head(layout, layer, i, row, ones[layer]) for i in range(len(layout.jobs[layer]))))
+        if layer + 1 < layout.layers:
+            slot_units.append(_units_after(layout, layer, heads[layer], slot_units[layer]))
+            value_units.append(_values_after(heads[layer], value_units[layer]))
+            blocks.append(_block(layout, layer, heads[layer], scales, slot_units, value_units[-1], row))
+    encoder = None if layout.form.linear else _encoder(layout, scales[0])
+    cls = _cls(layout)
+    return Wiring(
+        layout,
+        tuple(scales),
+        tuple(ones),
+        cls,
+        tuple(heads),
+        tuple(slot_units),
+        tuple(value_units),
+        tuple(blocks),
+        encoder,
+    )
+
+
+class _Rows:
+    """Functionals on features, and scores, as rows over the directions of one layer."""
+
+    def __init__(self, layout: Layout, layer: int, scale: np.ndarray, units: dict[tuple[int, int], float]) -> None:
+        self.state, self.scale, self.units, self.layer = layout.states[layer], scale, units, layer
+        self.size = layout.states[layer].size
+        basis = self.state.basis
+        self._solve = np.linalg.pinv(basis.T) if len(basis) else np.zeros((0, basis.shape[1]))
+        self._exact = len(basis) and np.array_equal(np.abs(basis).sum(axis=1), np.abs(basis).max(axis=1))
+
+    def functional(self, vector: np.ndarray) -> tuple[np.ndarray, float]:
+        """(row, defect): row . z = vector . features up to defect."""
+        result = np.zeros(self.size)
+        basis = self.state.basis
+        if not len(basis) or not vector.any():
+            return result, float(np.abs(vector).sum())
+        if self._exact:  # unit rows: coordinates are entries
+            coordinates = basis @ vector / (basis**2).sum(axis=1)
+        else:
+            coordinates = self._solve @ vector
+            coordinates[np.abs(coordinates) < 1e-15 * np.abs(coordinates).max()] = 0.0
+        defect = float(np.abs(coordinates @ basis - vector).sum())
+        result[: len(basis)] = coordinates / self.scale
+        return result, defect
+
+    def score(self, term: Term, vertex: int) -> tuple[np.ndarray, float]:
+        """b_v: its slot where one is held, else its unary functional."""
+        if (term.index, vertex) in self.state.slots:
+            result = np.zeros(self.size)
+            result[self.state.slots[term.index, vertex]] = 1.0 / self.units[term.index, vertex]
+            return result, 0.0
+        return self.functional(term.unary[vertex])
+
+    def unit(self, index: int) -> np.ndarray:
+        result = np.zeros(self.size)
+        result[index] = 1.0
+        return result
+
+
+def _scales(layout: Layout, weight_bound: float | None) -> tuple[list[np.ndarray], list[float]]:
+    """Every feature coordinate is scaled to at most s, s = 1/sqrt(number of coordinates) so that |embedding| <= 1."""
+    first = layout.states[0]
+    count = len(first.basis) + (first.one is not None)
+    s = 1.0 if weight_bound is None else 1.0 / math.sqrt(max(count, 1))
+    s *= 1.0 - 1e-12  # the norm stays below 1 after rounding
+    scales = [s / np.abs(state.basis).sum(axis=1) for state in layout.states]
+    return scales, [s if layer == 0 else 1.0 for layer in range(layout.layers)]
+
+
+def _cls(layout: Layout) -> np.ndarray:
+    """The CLS: its flag, or the constant its reads of layer 1 ask with; 0 elsewhere."""
+    state = layout.states[0]
+    cls = np.zeros(state.size)
+    reads = any(job.message is None for job in layout.jobs[0])
+    if state.flag is not None:
+        cls[state.flag] = 1.0
+    elif reads and layout.layers == 1:
+        cls[0] = 1.0
+    elif reads and state.one is not None:
+        cls[state.one] = 1.0
+    return cls
+
+
+def asks_with(layout: Layout, layer: int) -> int:
+    """The direction that is 1 for the CLS when it reads."""
+    state = layout.states[layer]
+    if state.flag is not None:
+        return state.flag
+    if layout.layers == 1:
+        return 0
+    assert state.one is not None
+    return state.one
+
+
+def cls_entry(layout: Layout, layer: int, direction: int) -> float:
+    """What the CLS holds in a read's destination before the read: a known constant."""
+    state = layout.states[layer]
+    if layer == 0:
+        return float(_cls(layout)[direction])
+    if direction == state.flag:
+        return 1.0
+    if direction == state.one:
+        return 1.0 if state.flag is None else 0.0
+    return 0.0
+
+
+def _head(layout: Layout, layer: int, index: int, row: _Rows, one: float) -> Head:
+    job = layout.jobs[layer][index]
+    writes = layout.states[layer].received[index]
+    term = layout.form.terms[job.term]
+    if job.message is not None:
+        return _message_head(job, job.message, term, row, one, writes)
+    if term.positions is not None:
+        return _position_head(layout, layer, job, term, row, writes)
+    own, defect = row.score(term, term.root)
+    kappa = 1.0 / (float(np.abs(own).max()) or 1.0)
+    key = kappa * own[None]
+    none = np.zeros((0, row.size))
+    query = row.unit(asks_with(layout, layer))[None]
+    return Head(job, query, key, key, writes, kappa, (kappa,), none, none, own, defect)
+
+
+def _message_head(job: Job, message: Message, term: Term, row: _Rows, one: float, writes: tuple[int, ...]) -> Head:
+    psi, phi, defect = [], [], message.defect
+    for left, right in zip(message.psi, message.phi, strict=True):
+        (a, da), (b, db) = row.functional(left), row.functional(right)
+        psi.append(a)
+        phi.append(b)
+        defect += da * float(np.abs(right).sum()) + db * float(np.abs(left).sum())
+    limits = [1.0 / m for a, b in zip(psi, phi, strict=True) if (m := float(np.abs(a).max() * np.abs(b).max())) > 0]
+    own = np.zeros(row.size)
+    carries = term.carries(message.child)
+    if carries:
+        own, extra = row.score(term, message.child)
+        defect += extra
+        limits.append(one / float(np.abs(own).max()))
+    kappa = min(limits, default=1.0)
+    query, key = [], []
+    for a, b in zip(psi, phi, strict=True):
+        size = float(np.abs(a).max()) or 1.0
+        query.append(a / size)
+        key.append(kappa * size * b)
+    value = list(key)
+    if carries:
+        assert row.state.one is not None
+        query.append(row.unit(row.state.one))
+        key.append(kappa / one * own)
+        value.append(kappa * own)
+    return Head(
+        job,
+        np.array(query),
+        np.array(key),
+        np.array(value),
+        writes,
+        kappa,
+        (),
+        np.array(psi),
+        np.array(phi),
+        own,
+        defect,
+    )
+
+
+def _position_head(layout: Layout, layer: int, job: Job, term: Term, row: _Rows, writes: tuple[int, ...]) -> Head:
+    """Mode III: the key is the position code alone (0 on the set, -1 off it), the values are the coordinates."""
+    assert term.positions is not None
+    code = np.zeros(len(layout.form.features))
+    code[layout.form.features.index(frozenset(term.positions))] = 1.0
+    own, defect = row.functional(code)
+    kappa = 1.0 / (float(np.abs(own).max()) or 1.0)
+    rows, units = [], []
+    for unary in term.unary:
+        functional, extra = row.functional(unary)
+        unit = 1.0 / (float(np.abs(functional).max()) or 1.0)
+        rows.append(unit * functional)
+        units.append(unit / len(term.positions))
+        defect += extra
+    none = np.zeros((0, row.size))
+    query = row.unit(asks_with(layout, layer))[None]
+    return Head(job, query, kappa * own[None], np.array(rows), writes, kappa, tuple(units), none, none, own, defect)
+
+
+def _units_after(
+    layout: Layout, layer: int, heads: tuple[Head, ...], units: dict[tuple[int, int], float]
+) -> dict[tuple[int, int], float]:
+    """kappa of every slot of the next layer: the least of what flows into it, so that no gain exceeds 1."""
+    result = {}
+    for term_index, vertex in layout.states[layer + 1].slots:
+        flows = [h.kappa for h in heads if _into(h, term_index, vertex)]
+        if (term_index, vertex) in units:
+            flows.append(units[term_index, vertex])
+        result[term_index, vertex] = min(flows)
+    return result
+
+
+def _into(head: Head, term: int, vertex: int) -> bool:
+    return head.job.message is not None and head.job.term == term and head.job.message.parent == vertex
+
+
+def _values_after(heads: tuple[Head, ...], units: dict[tuple[int, int], float]) -> dict[tuple[int, int], float]:
+    result = dict(units)
+    for head in heads:
+        if head.job.message is None:
+            result.update({(head.job.term, k): unit for k, unit in enumerate(head.units)})
+    return result
+
+
+def _block(
+    layout: Layout,
+    layer: int,
+    heads: tuple[Head, ...],
+    scales: list[np.ndarray],
+    slot_units: list[dict[tuple[int, int], float]],
+    value_units: dict[tuple[int, int], float],
+    row: _Rows,
+) -> Block:
+    """F_l: carried features, scores with the messages added, values read so far, the constant and the flag."""
+    state, after = layout.states[layer], layout.states[layer + 1]
+    block = Block(state.size, after.size)
+    for j, functional in enumerate(after.basis):
+        vector, _ = row.functional(functional)
+        scale = scales[layer + 1][j]
+        _linear(block, j, scale * vector, scale * float(np.abs(functional).sum()))
+    for (term_index, vertex), output in after.slots.items():
+        _score_pieces(block, layout, heads, row, slot_units[layer], slot_units[layer + 1], term_index, vertex, output)
+    for (term_index, k), output in after.values.items():
+        source = _value_source(state, heads, term_index, k)
+        bound = value_bound(layout.form.terms[term_index], k) * value_units[term_index, k]
+        _linear(block, output, row.unit(source), bound)
+    if after.flag is not None:
+        assert state.flag is not None
+        block.pieces.append(_flag_piece(after.flag, 1.0, row.unit(state.flag)))
+    if after.one is not None:
+        block.constants[after.one] = 1.0
+        if after.flag is not None:
+            assert state.flag is not None
+            block.pieces.append(_flag_piece(after.one, -1.0, row.unit(state.flag)))
+    return block
+
+
+def _linear(block: Block, output: int, row: np.ndarray, radius: float) -> None:
+    """gain * (row / max|row|) . z as one odd rule."""
+    size = float(np.abs(row).max(initial=0.0))
+    if size > 0.0:
+        block.pieces.append(Piece(output, size, (row / size)[None], (0.0,), (radius / size,), (1.0,)))
+
+
+def _flag_piece(output: int, gain: float, row: np.ndarray) -> Piece:
+    return Piece(output, gain, row[None], (0.0,), (1.0,), (1.0,))
+
+
+def _score_pieces(
+    block: Block,
+    layout: Layout,
+    heads: tuple[Head, ...],
+    row: _Rows,
+    units: dict[tuple[int, int], float],
+    next_units: dict[tuple[int, int], float],
+    term_index: int,
+    vertex: int,
+    output: int,
+) -> None:
+    """kappa' (b_v + sum over messages of [sum_k psi_k v_k + v_b]): one product per component, one rule for the rest."""
+    term = layout.form.terms[term_index]
+    kappa = next_units[term_index, vertex]
+    linear, radius = np.zeros(row.size), 0.0
+    if (term_index, vertex) in units:
+        linear[row.state.slots[term_index, vertex]] += kappa / units[term_index, vertex]
+        radius += kappa * slot_bound(layout, row.layer, term_index, vertex)
+    elif term.unary[vertex].any():
+        linear += kappa * row.functional(term.unary[vertex])[0]
+        radius += kappa * float(np.abs(term.unary[vertex]).sum())
+    for head in heads:
+        if not _into(head, term_index, vertex):
+            continue
+        message = head.job.message
+        assert message is not None
+        gain = kappa / head.kappa
+        for k in range(message.rank):
+            left = float(np.abs(message.psi[k]).sum()) / (float(np.abs(head.psi[k]).max()) or 1.0)
+            right = float(np.abs(message.phi[k]).sum()) * head.kappa * (float(np.abs(head.psi[k]).max()) or 1.0)
+            if left > 0.0 and right > 0.0:
+                factors = np.array([head.query[k], row.unit(head.writes[k])])
+                block.pieces.append(Piece(output, gain, factors, (0.0, 0.0), (left, right), (1.0, 1.0)))
+        if term.carries(message.child):
+            linear[head.writes[-1]] += gain
+            radius += kappa * term.bound(message.child)
+    _linear(block, output, linear, radius)
+
+
+def slot_bound(layout: Layout, layer: int, term_index: int, vertex: int) -> float:
+    """sup |b_v| with the messages that have arrived before `layer`."""
+    term = layout.form.terms[term_index]
+    arrived = [m for m in term.incoming(vertex) if layout.layer_of(term_index, m.child) < layer]
+    return float(np.abs(term.unary[vertex]).sum()) + sum(m.bound + term.bound(m.child) for m in arrived)
+
+
+def _value_source(state: State, heads: tuple[Head, ...], term_index: int, component: int) -> int:
+    """The direction that holds a read value after this layer's attention."""
+    for head in heads:
+        if head.job.message is None and head.job.term == term_index:
+            return head.writes[component]
+    return state.values[term_index, component]
+
+
+def value_bound(term: Term, component: int) -> float:
+    """sup of the read value in true units (before sign and constant)."""
+    if term.positions is not None:
+        return float(np.abs(term.unary[component]).sum()) * len(term.positions)
+    return term.bound(term.root)
+
+
+def _encoder(layout: Layout, scale: np.ndarray) -> Block:
+    """Features of higher degree: F_0 on u = (x - centre) / half, linear parts by odd rules, monomials by products."""
+    form, state = layout.form, layout.states[0]
+    block = Block(form.dim, state.size)
+    units = np.diag(1.0 / form.half)
+    shifts = form.centre / form.half
+    for j, row in enumerate(state.basis):
+        linear = np.zeros(form.dim)
+        for i in np.flatnonzero(row):
+            feature = form.features[i]
+            if isinstance(feature, frozenset):
+                continue
+            if sum(feature) == 1:
+                linear[feature.index(1)] += row[i]
+                continue
+            axes = [axis for axis, power in enumerate(feature) for _ in range(power)]
+            block.pieces.append(
+                Piece(
+                    j,
+                    scale[j] * row[i],
+                    units[axes],
+                    tuple(shifts[axes].tolist()),
+                    (1.0,) * len(axes),
+                    (1.0,) * len(axes),
+                )
+            )
+        size = float(np.abs(linear).max(initial=0.0))
+        if size > 0.0:
+            factor = linear / size
+            radius = (float(np.abs(factor).sum()),)
+            piece = Piece(j, scale[j] * size, (factor @ units)[None], (float(factor @ shifts),), radius, (1.0,))
+            block.pieces.append(piece)
+    if state.one is not None:
+        block.constants[state.one] = _scales_one(state, scale)
+    return block
+
+
+def _scales_one(state: State, scale: np.ndarray) -> float:
+    """The constant of layer 1 has the common scale s of the coordinates."""
+    return float(scale[0] * np.abs(state.basis[0]).sum()) if len(scale) else 1.0
