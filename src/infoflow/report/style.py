@@ -22,7 +22,6 @@ SETTINGS: Any = {
     "font.size": 9.0,
     "axes.titlesize": 10.0,
     "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
     "axes.edgecolor": MUTED,
     "axes.labelcolor": INK,
     "axes.spines.top": False,
@@ -89,6 +88,8 @@ def svg(made: "Figure") -> str:
 def _write(made: "Figure", where: Any, suffix: str) -> None:
     import matplotlib as mpl
 
+    for axes in made.axes:
+        axes.title.set(fontsize=SETTINGS["axes.titlesize"], fontweight=SETTINGS["axes.titleweight"])
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[suffix]  # reproducible bytes
     with mpl.rc_context(SETTINGS):
         made.savefig(where, format=suffix, dpi=160, metadata=dates)

@@ -1,0 +1,143 @@
+"""trace: the information flow of one input through an architecture, set by set."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from infoflow.architecture import Architecture
+from infoflow.errors import InfoFlowError
+from infoflow.flow.counting import Mode, mode_cost
+from infoflow.flow.program import choose
+from infoflow.flow.sets import PositionHead, Slot, Step, Ties, pack, simulate, sizes, unpack
+from infoflow.targets import Target
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """Information sets I(t, l) of one input. Positions and layers are 1-based; T + 1 is the CLS, layer 0 the start.
+
+    `note` says why the flow is a global aggregation where no layout exists.
+    """
+
+    target: Target
+    arch: Architecture
+    X: Float[np.ndarray, "T d"]
+    slots: tuple[tuple[Slot, ...], ...]
+    steps: tuple[Step, ...]
+    active: Bool[np.ndarray, " T"]
+    note: str = ""
+
+    @property
+    def T(self) -> int:
+        return len(self.X)
+
+    @property
+    def layers(self) -> int:
+        return len(self.slots)
+
+    def members(self, position: int, layer: int) -> tuple[int, ...]:
+        """I(position, layer), sorted."""
+        return tuple(p + 1 for p in unpack(self.steps[layer].sets[position - 1]))
+
+    def winners(self, position: int, layer: int) -> tuple[int | None, ...]:
+        """The winning position of every head (one of those that tie), None for a head that does not retrieve."""
+        return tuple(int(w) + 1 if w >= 0 else None for w in self.steps[layer].winners[position - 1])
+
+    def mode(self, position: int, layer: int) -> Mode:
+        """How the position moved in this layer; the dearest mode where its heads differ."""
+        heads = [slot.cls if position == self.T + 1 else slot.tokens for slot in self.slots[layer - 1]]
+        if position <= self.T and layer == self.layers:
+            return "skip"
+        found = {head.mode for head in heads if head is not None}
+        return next((mode for mode in ("global", "specific", "max") if mode in found), "skip")
+
+    def cost(self, position: int, layer: int) -> Fraction:
+        """The exponent of the cost law at (position, layer)."""
+        mode, embed = self.mode(position, layer), self.arch.embed[layer - 1]
+        size = int(sizes(self.steps[layer].sets[position - 1 : position])[0])
+        positions = {
+            p
+            for slot in self.slots[layer - 1]
+            for p in (slot.cls.positions if isinstance(slot.cls, PositionHead) else ())
+        }
+        source = max((len(self.members(p + 1, layer - 1)) for p in positions), default=0)
+        return mode_cost(mode, self.T, self.target.dim, embed, size, len(positions), source)
+
+    @property
+    def exponent(self) -> Fraction:
+        """The largest cost over all positions and layers."""
+        tokens = [self.cost(int(sizes(self.steps[l].sets[: self.T]).argmax()) + 1, l) for l in range(1, self.layers)]
+        return max([*tokens, *(self.cost(self.T + 1, l) for l in range(1, self.layers + 1))])
+
+    @property
+    def learns(self) -> bool:
+        """True when the active index set lies inside I(T+1, L)."""
+        needed = pack(np.flatnonzero(self.active), self.T)
+        return not (needed & ~self.steps[-1].sets[self.T]).any()
+
+    def to_json(self) -> dict[str, Any]:
+        positions, layers = range(1, self.T + 2), range(1, self.layers + 1)
+        return {
+            "sets": [[list(self.members(t, l)) for t in positions] for l in (0, *layers)],
+            "argmax": [[list(self.winners(t, l)) for t in positions] for l in layers],
+            "active": [int(t) + 1 for t in np.flatnonzero(self.active)],
+            "learns": self.learns,
+            "modes": [{"tokens": self.mode(1, l), "cls": self.mode(self.T + 1, l)} for l in layers],
+            "exponent": self.exponent,
+            "note": self.note or None,
+        }
+
+    def figure(self) -> "Figure":
+        """Figure 5 of the paper for this input: the sets layer by layer, the way of the read-out in colour."""
+        from infoflow.flow.figures import draw_flow
+
+        return draw_flow(self)
+
+    def __str__(self) -> str:
+        lines = [f"{self.target.spelling}  {self.arch}  T={self.T}"]
+        if self.note:
+            lines.append(self.note)
+        for l in range(self.layers + 1):
+            shown = range(1, self.T + 2) if self.T <= 16 and l < self.layers else [self.T + 1]
+            sets = "  ".join(f"I({t},{l})={_braces(self.members(t, l))}" for t in shown)
+            lines.append(f"layer {l}: {sets}")
+        active = _braces(tuple(int(t) + 1 for t in np.flatnonzero(self.active)))
+        lines.append(f"active {active}: {'learned' if self.learns else 'missed'}; cost exponent {self.exponent}")
+        return "\n".join(lines)
+
+
+def trace(target: Target, arch: Architecture, X: Any, ties: Ties = "first", cls_skip: bool = True) -> Flow:
+    """The information flow of the tokens X (T, d), with the heads the target's layout gives them.
+
+    Each head scores by what its query and keys know: a token's own value and the messages it has received. Where the
+    architecture has no layout for the target, the CLS aggregates globally in the last layer and `note` says so.
+    """
+    tokens = _tokens(X, target)
+    slots, note = choose(target, arch, len(tokens), cls_skip)
+    steps = simulate(tokens, slots, arch.mask, ties)
+    frozen = tuple(tuple(layer) for layer in slots)
+    return Flow(target, arch, tokens, frozen, tuple(steps), np.asarray(target.active(tokens)), note)
+
+
+def _tokens(X: Any, target: Target) -> np.ndarray:
+    try:
+        tokens = np.array(X, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InfoFlowError("expected tokens as T rows of d numbers, got something else.") from None
+    if tokens.ndim != 2 or tokens.shape[1] != target.dim:
+        raise InfoFlowError(f"expected tokens of shape (T, {target.dim}), got {tokens.shape}.")
+    if not np.isfinite(tokens).all():
+        raise InfoFlowError("expected finite tokens, got NaN or infinity; correct the input.")
+    target.check_length(len(tokens))
+    return tokens
+
+
+def _braces(members: tuple[int, ...], most: int = 12) -> str:
+    shown = ",".join(map(str, members[:most])) + (f",.. ({len(members)})" if len(members) > most else "")
+    return "{" + shown + "}"
