@@ -26,6 +26,8 @@ KEY = "infoflow"  # our entry in the safetensors metadata
 # kind -> "module:function"; the function takes (tensors, header) and returns the network.
 LOADERS: dict[str, str] = {
     "transformer": "infoflow.nn.transformer:from_saved",
+    "codec": "infoflow.construct.codec:from_saved",
+    "recording": "infoflow.probes.record:step_from_saved",
 }
 
 
