@@ -1,7 +1,7 @@
 """Feed-forward blocks as sums of pieces: gain * prod_i (f_i . z - shift_i), each piece a small fan of tanh units.
 
 A product of k factors is polarised, prod_i y_i = 1/(2^(k-1) k!) sum_signs (prod s) (y_1 + s_2 y_2 + ... + s_k y_k)^k,
-and every power is a rule of `certificates.rules`. With weights bounded by 1 an output coefficient C is shared by ceil(|C|)
+and every power is a rule of `certificates.rules`. With weights bounded by 1 a coefficient C is shared by ceil(|C|)
 equal units; scaling the factors by p <= 1 inside the tanh costs 1/p^k in the coefficients.
 """
 

@@ -258,7 +258,7 @@ def _basis(form: NormalForm, schedule: Schedule, layer: int, positions: str) -> 
     monomials = [i for i in range(len(form.features)) if i not in form.position_features]
     codes = [i for i in form.position_features if stack[:, i].any()]
     tail: list[np.ndarray] = []
-    if positions == "augmented" or not form.linear:
+    if positions == "augmented":
         tail = [_unit(form, i) for i in codes]
         stack = stack.copy()
         stack[:, list(form.position_features)] = 0.0

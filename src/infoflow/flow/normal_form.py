@@ -19,7 +19,8 @@ from jaxtyping import Float
 from infoflow.errors import InfoFlowError
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import TreeScore, tree_form
-from infoflow.targets.target import Extremum, KthLargest, OuterNetwork, PositionSum, Target
+from infoflow.targets.target import OuterNetwork, Target
+from infoflow.targets.terms import Extremum, KthLargest, PositionSum
 
 Functional = dict[Any, float]  # feature -> coefficient; a feature is an exponent tuple or a frozenset of positions
 

@@ -1,0 +1,113 @@
+"""The compiler: a target becomes a Transformer with explicit weights and a certificate.
+
+build(target, T, eps) reads like appendix A.1 of the InfoFlow paper, one pass a line:
+validate and root the trees, allot heads and directions, spend the error, write the weights, attach the certificate.
+"""
+
+from typing import Any
+
+from infoflow.architecture import Architecture
+from infoflow.certificates import Certificate
+from infoflow.construct.writer import write
+from infoflow.errors import InfoFlowError
+from infoflow.flow.budget import Budget, budget
+from infoflow.flow.layout import Layout, Refused, lay_out
+from infoflow.flow.normal_form import box
+from infoflow.nn import Transformer
+from infoflow.targets.spelling import parse
+from infoflow.targets.target import OuterNetwork, Target
+
+RULES = ("chebyshev", "plain", "occupancy")
+ARITHMETIC = "float64 with rounding allowance"
+ASSUMPTIONS = (
+    "tokens in the stated box",
+    "IEEE float64, round to nearest, exp and tanh within 4 units in the last place",
+    "sums in any order",
+)
+# Theorem 4 states one head dimension for both layers; the least second layer would be smaller.
+STATED_SHAPES = {"min_pair": lambda d: Architecture(heads=(1, 1), embed=(2 * d, 2 * d))}
+
+
+def build(
+    target: Target | str,
+    T: int,
+    eps: float,
+    arch: Architecture | str | None = None,
+    domain: Any = None,
+    weight_bound: float | None = 1,
+    rule: str = "chebyshev",
+) -> Any:
+    """A network within eps of the target on the box, in float64, with `.certificate`; Refused with every reason.
+
+    `domain` is a box (low, high), numbers or one number per coordinate; the default is the target's own. `weight_bound`
+    1 keeps everything Theorem 4 bounds by 1 at most 1 (beta is a field, not a weight), None lifts it. `rule` is
+    "chebyshev" (width O(log^2 1/eps)), "plain" (one slope, width Theta(1/eps)) or "occupancy"; the last is chosen by
+    itself for scores that do not decompose over a tree.
+    """
+    target = parse(target) if isinstance(target, str) else target
+    arch = Architecture.parse(arch) if isinstance(arch, str) else arch
+    if rule not in RULES:
+        raise InfoFlowError(f"expected rule to be one of {', '.join(RULES)}, got {rule!r}.")
+    if rule == "occupancy":
+        return _occupancy(target, T, eps, arch, domain, weight_bound)
+    try:
+        layout = lay_out(target, T, arch or stated_shape(target), domain)
+        plan = budget(target, T, eps, layout, domain, weight_bound, rule)
+    except Refused as refusal:
+        return _occupancy_instead(refusal, target, T, eps, arch, domain, weight_bound)
+    network = write(layout, plan, weight_bound)
+    describe(network, layout, plan, T, eps, domain, weight_bound, rule)
+    return _with_outer(network, target)
+
+
+def stated_shape(target: Target) -> Architecture | None:
+    name = target.spelling.partition(":")[0]
+    return STATED_SHAPES[name](target.dim) if name in STATED_SHAPES else None
+
+
+def describe(
+    network: Transformer,
+    layout: Layout,
+    plan: Budget,
+    T: int,
+    eps: float,
+    domain: Any,
+    weight_bound: float | None,
+    rule: str,
+) -> None:
+    """What the saved file says beside the tensors: plain JSON values."""
+    target = layout.form.target
+    low, high = box(target.domain if domain is None else domain, target.dim)
+    certificate = Certificate(plan.bound, ARITHMETIC, ASSUMPTIONS, parts=plan.parts)
+    network.header = {
+        "target": target.spelling,
+        "T": T,
+        "eps": float(eps),
+        "domain": [low.tolist(), high.tolist()],
+        "weight_bound": weight_bound,
+        "rule": rule,
+        "directions": [list(names) for names in layout.directions],
+        "jobs": [[f"head {job.head + 1}: {job.name}" for job in jobs] for jobs in layout.jobs],
+        "certificate": certificate.to_json(),
+    }
+
+
+def _with_outer(network: Transformer, target: Target) -> Any:
+    if isinstance(target.outer, OuterNetwork):
+        from infoflow.construct.outer import WithOuter
+
+        return WithOuter(network, target.outer)
+    return network
+
+
+def _occupancy_instead(refusal: Refused, target: Target, T: int, eps: float, arch: Any, domain: Any, bound: Any) -> Any:
+    """The occupancy network when the only objection is a score without a tree; else the refusal stands."""
+    if not all("does not decompose over a tree" in reason for reason in refusal.reasons):
+        raise refusal
+    return _occupancy(target, T, eps, arch, domain, bound)
+
+
+def _occupancy(target: Target, T: int, eps: float, arch: Any, domain: Any, weight_bound: float | None) -> Any:
+    from infoflow.construct.occupancy import build_occupancy
+
+    return build_occupancy(target, T, eps, arch, domain, weight_bound)
