@@ -108,3 +108,14 @@ def test_a_file_cannot_name_code_to_run(tmp_path, capsys):
     code, _, err = run(capsys, "refute", path)
     assert code == 2
     assert "named target" in err
+
+
+def test_hardmax_is_a_reserved_word(capsys):
+    code, out, _ = run(capsys, "refute", "hardmax", "--d", "2", "--n", "4", "--json")
+    assert code == 0
+    report = json.loads(out)
+    assert report["collision"] is True
+    assert report["largest_relative_difference"] < 1e-9
+    code, out, _ = run(capsys, "refute", "hardmax", "--n", "3")
+    assert code == 0
+    assert "no collision" in out

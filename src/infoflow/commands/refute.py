@@ -39,7 +39,7 @@ def command(
     Finding nothing is no certificate.
     """
     if model == "hardmax":
-        _hardmax(d, n, as_json)
+        _hardmax(d, n, seed, as_json)
         return
     from infoflow.refutations import refute
     from infoflow.targets.spelling import parse
@@ -101,13 +101,11 @@ def _from_function(spelling: str) -> tuple[Any, dict[str, Any]]:
     return adapter, {"T": getattr(adapter, "T", None)}
 
 
-def _hardmax(d: int, n: int, as_json: bool) -> None:
-    from infoflow.construct.rank_one.hardmax import hardmax_collision, verify
+def _hardmax(d: int, n: int, seed: int, as_json: bool) -> None:
+    from infoflow.construct.rank_one.hardmax import run, text
 
-    layer = hardmax_collision(d, n)
-    report = {"model": "hardmax", "d": d, "n": n, **verify(layer)}
+    report = run({"d": d, "n": n}, seed)
     if as_json:
-        emit(report)
-        return
-    for key, value in report.items():
-        click.echo(f"{key}: {value}")
+        emit({"model": "hardmax", **report})
+    else:
+        click.echo(text(report))

@@ -1,0 +1,111 @@
+"""One head for D extrema: head count is not information-theoretically necessary.
+
+Uniform attention, n = D, values e^{beta (f_i - 1)}: the state R_i = mean_t e^{beta (f_i(x(t)) - 1)} has
+log(R_i)/beta + 1 in [max_t f_i - log(T)/beta, max_t f_i]. The read-out takes the logarithm with N tanh units a
+coordinate, a staircase with steps at R = e^{u_k}, u_k = -beta (1 - (k + 1/2)/N) - log(T)/2:
+
+    tanh(s (R e^{-u_k} - 1)),   weights up to s e^beta: the lower bounds of both papers need bounded weights.
+
+Everything is evaluated in log space; in plain float64 R underflows once beta > 745.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from infoflow.construct.separable import Feature, features
+from infoflow.errors import InfoFlowError
+from infoflow.targets.target import Target
+
+
+@dataclass(frozen=True, eq=False)
+class ExponentialHead:
+    """X (B, T, d) -> (B,) through D numbers; `bound` is proved over the domain, `units` is N per coordinate."""
+
+    terms: tuple[Feature, ...]
+    ranges: tuple[tuple[float, float], ...]
+    constant: float
+    T: int
+    beta: float
+    units: int
+    steepness: float
+    bound: float
+
+    @property
+    def head_dim(self) -> int:
+        return len(self.terms)
+
+    @property
+    def largest_log_weight(self) -> float:
+        """Natural logarithm of the largest read-out weight, s e^{-u_0}."""
+        return math.log(self.steepness) - float(self._steps()[0])
+
+    def log_state(self, X: Float[np.ndarray, "B T d"]) -> Float[np.ndarray, "B D"]:
+        """log R_i = logsumexp_t(beta (f_i - 1)) - log T, all features scaled to [0,1] and turned into maxima."""
+        columns = []
+        for feature, (bottom, top) in zip(self.terms, self.ranges, strict=True):
+            f = (top - feature(X)) / (top - bottom)
+            power = self.beta * (f - 1)
+            peak = power.max(-1)
+            columns.append(peak + np.log(np.exp(power - peak[:, None]).mean(-1)))
+        return np.stack(columns, -1)
+
+    def __call__(self, X: Float[np.ndarray, "B T d"]) -> Float[np.ndarray, " B"]:
+        u = self.log_state(np.asarray(X, dtype=np.float64))
+        with np.errstate(over="ignore"):  # tanh of an overflowing e^(u - u_k) is 1, which is right
+            stairs = np.tanh(self.steepness * np.expm1(u[..., None] - self._steps()))
+        maxima = (1 + stairs).sum(-1) / (2 * self.units)
+        weights = [-f.weight * (top - bottom) for f, (bottom, top) in zip(self.terms, self.ranges, strict=True)]
+        shift = self.constant + sum(f.weight * top for f, (_, top) in zip(self.terms, self.ranges, strict=True))
+        y: np.ndarray = maxima @ np.array(weights) + shift
+        return y
+
+    def _steps(self) -> Float[np.ndarray, " N"]:
+        k = np.arange(self.units)
+        result: np.ndarray = -self.beta * (1 - (k + 0.5) / self.units) - math.log(self.T) / 2
+        return result
+
+
+def exponential_head(target: Target, T: int, eps: float, units: int | None = None) -> ExponentialHead:
+    """Error per feature of range 1: at most 1/(2N) + tail + log(T)/(2 beta), with steps 1/N apart (hard stairs), units
+    two steps away off by e^{-2s(1 - e^{-beta/(2N)})} = tail = 1/(16N), and beta = N log T.
+
+    Between steps k and k + 1 only these two units are open; up to half a step from u_k the next one is within `tail`
+    of 0, beyond it the first is within `tail` of 1, so the stairs stay within half a step of the line.
+    """
+    if not 0 < eps < math.inf:
+        raise InfoFlowError(f"expected eps > 0, got {eps!r}.")
+    terms, constant = features(target, T)
+    if any(len(f.positions) != T for f in terms):
+        raise InfoFlowError("expected extrema over all positions: uniform attention sees every token.")
+    low, high = target.domain
+    ranges = tuple(_range(f, low, high) for f in terms)
+    weight = sum(abs(f.weight) * (top - bottom) for f, (bottom, top) in zip(terms, ranges, strict=True))
+    N = max(1, math.ceil(17 * weight / (16 * eps))) if units is None else units
+    if N < 1:
+        raise InfoFlowError(f"expected at least one unit per coordinate, got {N}.")
+    beta = N * math.log(max(T, 3))
+    tail = 1 / (16 * N)
+    steepness = max(1.0, math.log(1 / tail) / (2 * (1 - math.exp(-beta / (2 * N)))))
+    bound = weight * (1 / (2 * N) + tail + math.log(T) / (2 * beta))
+    return ExponentialHead(tuple(terms), ranges, constant, T, beta, N, steepness, bound)
+
+
+def _range(feature: Feature, low: float, high: float) -> tuple[float, float]:
+    """A range that holds the feature: each part of degree at most 2 is extremal at an end or at its vertex."""
+    bottom = top = 0.0
+    for part in feature.parts:
+        if part.degree > 2:
+            reach = float(part.bound(max(abs(low), abs(high)))[0])
+            bottom, top = bottom - reach, top + reach
+            continue
+        slope = part.derivative(0)
+        bend = float(slope.derivative(0)(np.zeros((1, 1)))[0, 0])
+        places = [low, high]
+        if bend:
+            places.append(float(np.clip(-slope(np.zeros((1, 1)))[0, 0] / bend, low, high)))
+        values = part(np.array(places)[:, None])[:, 0]
+        bottom, top = bottom + float(values.min()), top + float(values.max())
+    return bottom, top if top > bottom else bottom + 1.0
