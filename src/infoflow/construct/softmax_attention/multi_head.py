@@ -23,10 +23,8 @@ from infoflow.certificates import Certificate
 from infoflow.construct.softmax_attention.anchors import check_finite, check_interval
 from infoflow.construct.softmax_attention.attacks import probes_of_interval, worst
 from infoflow.construct.softmax_attention.heads import Head, attend
-from infoflow.construct.softmax_attention.window import in_chunks, selected
+from infoflow.construct.softmax_attention.window import UNIT, in_chunks, selected
 from infoflow.errors import InfoFlowError
-
-UNIT = 2.0**-53
 
 
 @dataclass(frozen=True)

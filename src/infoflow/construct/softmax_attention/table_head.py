@@ -23,10 +23,9 @@ from infoflow.certificates import Certificate
 from infoflow.construct.softmax_attention.anchors import check_finite, check_interval
 from infoflow.construct.softmax_attention.attacks import probes_of_interval, worst
 from infoflow.construct.softmax_attention.heads import Head
-from infoflow.construct.softmax_attention.window import half_width, in_chunks, overshoot, selected, tail
+from infoflow.construct.softmax_attention.window import UNIT, half_width, in_chunks, overshoot, selected, tail
 from infoflow.errors import InfoFlowError
 
-UNIT = 2.0**-53
 Function = Callable[[Float[Tensor, "..."]], Float[Tensor, "..."]]
 
 

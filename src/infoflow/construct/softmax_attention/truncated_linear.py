@@ -24,10 +24,9 @@ from infoflow.construct.softmax_attention.anchors import Anchors, check_finite, 
 from infoflow.construct.softmax_attention.attacks import probes_of_interval, worst
 from infoflow.construct.softmax_attention.heads import Head
 from infoflow.construct.softmax_attention.lemma_f1 import beta_pair
-from infoflow.construct.softmax_attention.window import in_chunks, selected
+from infoflow.construct.softmax_attention.window import UNIT, in_chunks, selected
 from infoflow.errors import InfoFlowError
 
-UNIT = 2.0**-53
 EXPLICIT_LIMIT = 4096  # anchors; the explicit head forms p x p scores, for verification only
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 Values = Callable[[Int[Tensor, "..."]], Float[Tensor, "..."]]
 CHUNK = 1 << 16  # tokens at a time: the temporaries stay in cache
+UNIT = 2.0**-53  # half an ulp of 1 in float64
 
 
 def half_width(c: float) -> int:
