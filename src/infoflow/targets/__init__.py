@@ -11,6 +11,8 @@ A target is an outer map over extrema of scores. A new one takes five lines:
 `F(X)` takes (..., T, d) as numpy or torch. Saved in `mine.py`, it is `mine.py:F` on the command line.
 """
 
+from infoflow.targets.bounds import lipschitz, score_bound, score_range
+from infoflow.targets.comparison import Comparison
 from infoflow.targets.named import (
     NAMED,
     Named,
@@ -30,10 +32,13 @@ from infoflow.targets.score import CallableScore, Edge, NormOfSum, Score, TreeSc
 from infoflow.targets.spelling import parse
 from infoflow.targets.target import OuterNetwork, Target
 from infoflow.targets.terms import Extremum, KthLargest, PositionSum, Term
+from infoflow.targets.trees import ComparisonTree, comparison_trees, covers
 
 __all__ = [
     "NAMED",
     "CallableScore",
+    "Comparison",
+    "ComparisonTree",
     "Edge",
     "Extremum",
     "KthLargest",
@@ -47,14 +52,19 @@ __all__ = [
     "Term",
     "TreeScore",
     "chain",
+    "comparison_trees",
+    "covers",
     "d_retrieval",
     "factor",
     "kth_largest",
+    "lipschitz",
     "max_plus_min",
     "min_pair",
     "pairwise_max",
     "parse",
     "position_sum",
+    "score_bound",
+    "score_range",
     "star",
     "sum_of_maxima",
     "tree_form",

@@ -69,10 +69,17 @@ def indices(values: Any, x: Array) -> Array:
 def take(x: Array, index: Array, axis: int) -> Array:
     """numpy.take_along_axis, with broadcasting of the other axes."""
     if is_torch(x):
+        if axis == 1 and index.ndim == x.ndim == 2 and index.shape[0] == x.shape[0]:
+            return x.gather(1, index)  # three times as fast as the general form
         import torch
 
         return torch.take_along_dim(x, index, axis)
     return np.take_along_axis(x, index, axis)
+
+
+def pick(x: Array, index: Array) -> Array:
+    """x[index] for flat x and index."""
+    return x.index_select(0, index) if is_torch(x) else x.take(index)
 
 
 def gather_tokens(X: Array, positions: Array) -> Array:
@@ -116,6 +123,50 @@ def order(x: Array) -> Array:
 def smallest(x: Array) -> Array:
     """Minimum along the last axis."""
     return x.amin(-1) if is_torch(x) else x.min(-1)
+
+
+def lower_at(totals: Array, index: Array, values: Array) -> Array:
+    """`totals` (n,) with totals[index_m] lowered to values_m for every m."""
+    if is_torch(totals):
+        return totals.scatter_reduce(0, index, values, "amin")
+    lowered = totals.copy()
+    np.minimum.at(lowered, index, values)
+    return lowered
+
+
+def count(index: Array, size: int) -> Array:
+    """How often each of 0..size-1 occurs in `index` (n,)."""
+    if is_torch(index):
+        return index.bincount(minlength=size)
+    return np.bincount(index, minlength=size)
+
+
+def integers(x: Array) -> Array:
+    """Truncated to int64."""
+    return x.long() if is_torch(x) else x.astype(np.int64)
+
+
+def true_indices(mask: Array) -> Array:
+    """Where a flat mask is true."""
+    return mask.nonzero()[:, 0] if is_torch(mask) else np.flatnonzero(mask)
+
+
+def epsilon(x: Array) -> float:
+    """The spacing of floating-point numbers at one, in the arithmetic of x."""
+    return float(_limits(x).eps)
+
+
+def underflow(x: Array) -> float:
+    """Numbers below this have squares that lose their digits, in the arithmetic of x."""
+    return float(_limits(x).tiny) ** 0.5
+
+
+def _limits(x: Array) -> Any:
+    if is_torch(x):
+        import torch
+
+        return torch.finfo(x.dtype)
+    return np.finfo(x.dtype)
 
 
 def dot(a: Array, b: Array) -> Array:

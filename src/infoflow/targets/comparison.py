@@ -1,9 +1,13 @@
 """Number of Comparison (Definition 2): how many tuples of tokens a target makes one look at, as exact integers.
 
-For D extrema over k-tuples: `ordered` D (T^k - 1), the paper's trees over ordered tuples; `unordered_with_repetition`
-D (C(T+k-1, k) - 1), where leaves are sets with repetition; `unordered_distinct` D (C(T, k) - 1), the best tree known (a node may take the best arrangement inside its set, so order and repeats are free). `lower` is the bound of
-the argument in D.1: D (T - D) for k = 1 and C(T, k) - min(k D, T) for k >= 2, given only where its hypotheses were
-checked. Closed forms throughout: nothing loops over T.
+For D extrema over k-tuples, nothing looping over T:
+
+- `ordered`: D (T^k - 1), the paper's trees over ordered tuples;
+- `unordered_with_repetition`: D (C(T+k-1, k) - 1), leaves are sets with repetition;
+- `unordered_distinct`: D (C(T, k) - 1), the best tree known: a node may take the best arrangement inside its set, so
+  order and repeats are free;
+- `lower`: the bound of the argument in D.1, D (T - D) for k = 1 and C(T, k) - min(k D, T) for k >= 2, given only where
+  the argument applies; `basis` says so, or why not.
 """
 
 import math

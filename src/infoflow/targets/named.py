@@ -20,9 +20,9 @@ CANDIDATES = 1024  # random points from which separated minimisers are chosen
 
 
 def d_retrieval(D: int = 4, d: int = 4, seed: int = 0, sets: Sequence[Sequence[int]] | None = None) -> Target:
-    """sum_i min_{t in S_i} |x(t) - z_i|^2 / d on [0,1]^d; `sets` holds D sets S_i of 0-based positions (default: all).
+    """sum_i min_{t in S_i} |x(t) - z_i|^2 / d, generalized D-retrieval with separated z_i.
 
-    The z_i are separated, so the head-count theorem's hypotheses hold.
+    `sets` holds D sets S_i of 0-based positions (default: all). The head-count theorem's hypotheses hold.
     """
     _at_least(D=(D, 1), d=(d, 1), seed=(seed, 0))
     if sets is not None and len(sets) != D:
@@ -74,7 +74,10 @@ def kth_largest(k: int = 2, d: int = 1) -> Target:
 
 
 def position_sum(positions: Sequence[int] = (0, 1, 2), d: int = 2) -> Target:
-    """x(p_1) + ... + x(p_m), eq. (57); `positions` are 0-based here and 1-based in the spelling."""
+    """x(p_1) + ... + x(p_m), eq. (57).
+
+    `positions` are 0-based here and 1-based in the spelling.
+    """
     _at_least(d=(d, 1))
     term = PositionSum(tuple(positions), d, name="sum")
     keys = {"positions": spell_positions(term.positions), "d": d}
@@ -88,7 +91,7 @@ def max_plus_min() -> Target:
 
 
 def star(k: int = 3, d: int = 4, seed: int = 0) -> Target:
-    """max over (t_1..t_k) of sum_{v != 2} x(t_v)' A_v x(t_2): every token paired with the second one."""
+    """max_{t1..tk} sum_{v != 2} x(t_v)' A_v x(t_2), every token paired with the second."""
     _at_least(k=(k, 2), d=(d, 1), seed=(seed, 0))
     matrices = np.random.default_rng(seed).standard_normal((k - 1, d, d))
     leaves = [v for v in range(k) if v != 1]
@@ -98,7 +101,7 @@ def star(k: int = 3, d: int = 4, seed: int = 0) -> Target:
 
 
 def chain(length: int = 3, d: int = 4, seed: int = 0) -> Target:
-    """max over (t_1..t_length) of sum_v x(t_v)' A_v x(t_{v+1}); `length` counts the tokens."""
+    """max_{t1..tk} sum_v x(t_v)' A_v x(t_{v+1}), a chain of k = length tokens."""
     _at_least(length=(length, 2), d=(d, 1), seed=(seed, 0))
     matrices = np.random.default_rng(seed).standard_normal((length - 1, d, d))
     edges = tuple(Edge(v, v + 1, *factor(A)) for v, A in enumerate(matrices))

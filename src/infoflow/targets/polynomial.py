@@ -73,7 +73,7 @@ class Polynomial:
         for exponent, column in zip(self.exponents, self.coefficients.T, strict=True):
             if column.any():
                 total = total + like(column, x) * _monomial(x, exponent)
-        return total
+        return total if self.degree else total + 0 * x[..., :1]  # a constant, too, can be differentiated
 
     def derivative(self, i: int) -> "Polynomial":
         """d p / d x_i, again a polynomial."""

@@ -62,7 +62,7 @@ def _from_file(path: str, attribute: str) -> Target:
         module_spec.loader.exec_module(module)
     except InfoFlowError as error:
         raise InfoFlowError(f"expected {path} to define a target, it failed: {error}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InfoFlowError(f"expected {path} to run, it failed with {type(error).__name__}: {error}") from None
     found = getattr(module, attribute, None)
     if found is None:

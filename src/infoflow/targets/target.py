@@ -9,15 +9,27 @@ import numpy as np
 
 from infoflow.errors import InfoFlowError
 from infoflow.targets import sampling
-from infoflow.targets.arrays import CHUNK_BYTES, Array, all_finite, as_tokens, concatenate, detach, indices
+from infoflow.targets.arrays import (
+    CHUNK_BYTES,
+    Array,
+    all_finite,
+    as_tokens,
+    concatenate,
+    detach,
+    gather_tokens,
+    indices,
+)
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import differentiate
-from infoflow.targets.terms import Extremum, KthLargest, PositionSum, Term, winning_tokens
+from infoflow.targets.terms import Extremum, KthLargest, PositionSum, Term
 
 if TYPE_CHECKING:
     from infoflow.targets.comparison import Comparison
 
 __all__ = ["Extremum", "KthLargest", "OuterNetwork", "PositionSum", "Target", "Term"]
+
+
+_quiet = np.errstate(over="ignore", invalid="ignore")  # an overflow ends in one sentence, not in warnings
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,25 +103,30 @@ class Target:
         for term in self.terms:
             term.check_length(T)
 
+    @_quiet
     def __call__(self, X: Array) -> Array:
         """X (..., T, d) -> (...), or (..., outputs) when the target has several outputs."""
         X = as_tokens(X, self.dim)
         result = self.outer(self._term_values(X))
-        if not all_finite(detach(result)):
-            raise InfoFlowError("expected tokens small enough for the target, its value overflows; scale them down.")
+        _refuse_overflow(result)
         return result[..., 0] if self.outputs == 1 else result
 
+    @_quiet
     def term_values(self, X: Array) -> Array:
         """X (..., T, d) -> (..., values): the value of each term, vector-valued terms spread out."""
         return self._term_values(as_tokens(X, self.dim))
 
+    @_quiet
     def winners(self, X: Array) -> tuple[Array, ...]:
         """X (..., T, d) -> for each term its winning positions (..., arity), 0-based."""
-        parts, lead = self._parts(as_tokens(X, self.dim))
+        parts, lead = self._parts(detach(as_tokens(X, self.dim)))
+        found = [self._find(part)[0] for part in parts]
         return tuple(
-            concatenate([term.winners(part) for part in parts], 0).reshape((*lead, term.arity)) for term in self.terms
+            concatenate([positions[number] for positions in found], 0).reshape((*lead, term.arity))
+            for number, term in enumerate(self.terms)
         )
 
+    @_quiet
     def active(self, X: Array) -> Array:
         """The active index set (4) as a boolean (..., T): positions whose token has a non-zero derivative.
 
@@ -158,21 +175,28 @@ class Target:
 
     def _term_values(self, X: Array) -> Array:
         parts, lead = self._parts(X)
-        found = [concatenate([term.value(winning_tokens(term, part)[1]) for term in self.terms], -1) for part in parts]
+        found = [self._find(part)[2] for part in parts]
         return concatenate(found, 0).reshape((*lead, self.values))
+
+    def _find(self, X: Array) -> tuple[list[Array], list[Array], Array]:
+        """X (B, T, d) -> for each term its winning positions (B, k) and tokens (B, k, d); all values (B, values)."""
+        positions = [term.winners(X) for term in self.terms]
+        tokens = [gather_tokens(X, where) for where in positions]
+        values = concatenate([term.value(at) for term, at in zip(self.terms, tokens, strict=True)], -1)
+        _refuse_overflow(values)
+        return positions, tokens, values
 
     def _gradient(self, X: Array) -> Array:
         """X (B, T, d) -> dF_o / dx(t) as (B, T, outputs * d), from the winning tokens alone."""
-        found = [winning_tokens(term, X) for term in self.terms]
-        values = concatenate([term.value(tokens) for term, (_, tokens) in zip(self.terms, found, strict=True)], -1)
+        places, tokens, values = self._find(X)
         T = indices(np.arange(X.shape[1]), X)
         columns = []
         for outer_slope in self._outer_gradient(values):
             total, first = None, 0
-            for term, (positions, tokens) in zip(self.terms, found, strict=True):
+            for term, positions, at in zip(self.terms, places, tokens, strict=True):
                 weight = outer_slope[:, first : first + term.values]
                 first += term.values
-                slope = (weight[:, :, None, None] * term.gradient(tokens)).sum(1)  # (B, k, d)
+                slope = (weight[:, :, None, None] * term.gradient(at)).sum(1)  # (B, k, d)
                 for v in range(term.arity):
                     here = (T[None, :] == positions[:, v : v + 1])[:, :, None]
                     part = here * slope[:, v][:, None, :]
@@ -191,3 +215,8 @@ class Target:
             return lambda v: outer(v)[..., o]
 
         return [differentiate(output(o), values) for o in range(self.outputs)]
+
+
+def _refuse_overflow(values: Array) -> None:
+    if not all_finite(detach(values)):
+        raise InfoFlowError("expected tokens small enough for the target, its value overflows; scale them down.")

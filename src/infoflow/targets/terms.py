@@ -6,9 +6,9 @@ from typing import Literal
 import numpy as np
 
 from infoflow.errors import InfoFlowError
-from infoflow.targets import distinct_search, enumeration, tree_search
-from infoflow.targets.arrays import Array, broadcast, detach, dot, gather_tokens, indices, like, order
-from infoflow.targets.score import Score, TreeScore
+from infoflow.targets import distinct_search, enumeration, norm_search, tree_search
+from infoflow.targets.arrays import Array, broadcast, detach, dot, indices, like, order
+from infoflow.targets.score import NormOfSum, Score, TreeScore
 
 Sets = tuple[tuple[int, ...] | None, ...]
 
@@ -74,6 +74,8 @@ class Extremum:
             mask = indices(allowed, X) > 0
             search = distinct_search.best_distinct_tuples if self.distinct else tree_search.best_tuples
             return search(score, X, sign, mask)[0]
+        if isinstance(score, NormOfSum) and score.arity == 3 and sign < 0 and self.sets is None:
+            return norm_search.smallest_triples(score, X, self.distinct)
         return enumeration.best_tuples(score, X, sign, choices, self.distinct)[0]
 
     def value(self, tokens: Array) -> Array:
@@ -165,12 +167,6 @@ class PositionSum:
 
 
 Term = Extremum | KthLargest | PositionSum
-
-
-def winning_tokens(term: Term, X: Array) -> tuple[Array, Array]:
-    """X (B, T, d) -> winning positions (B, k) and the tokens there (B, k, d), differentiable."""
-    positions = term.winners(X)
-    return positions, gather_tokens(X, positions)
 
 
 def _position_set(positions: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,0 +1,64 @@
+"""`infoflow targets`: every named target with its keys, defaults, domain, sampler, law of random matrices, outputs."""
+
+from typing import Any
+
+import click
+
+from infoflow.commands.options import emit, json_option
+from infoflow.targets.named import NAMED, spell_positions, spell_sets
+from infoflow.targets.sampling import SAMPLERS
+
+
+def describe(name: str) -> dict[str, Any]:
+    named = NAMED[name]
+    target = named.build()
+    return {
+        "name": name,
+        "formula": (named.build.__doc__ or "").strip().splitlines()[0].rstrip("."),
+        "keys": {key: _spelled(value) for key, value in named.defaults.items()},
+        "spelling": target.spelling,
+        "domain": list(target.domain),
+        "sampler": target.sampler,
+        "law": named.law,
+        "token_dimension": target.dim,
+        "outputs": target.outputs,
+        "arity": target.arity,
+    }
+
+
+def _spelled(value: Any) -> Any:
+    if not isinstance(value, tuple):
+        return value
+    return spell_sets(value) if value and isinstance(value[0], tuple) else spell_positions(value)
+
+
+def _text(entries: list[dict[str, Any]]) -> str:
+    lines = []
+    for entry in entries:
+        low, high = entry["domain"]
+        keys = ", ".join(f"{key}={'all' if value is None else value}" for key, value in entry["keys"].items())
+        lines += [
+            f"{entry['name']}   {entry['formula']}",
+            f"    keys     {keys or 'none'}",
+            f"    domain   [{low:g}, {high:g}]^d   sampler {entry['sampler']}   outputs {entry['outputs']}",
+            f"    random   {entry['law']}",
+        ]
+    lines += ["", "Samplers:"]
+    lines += [f"    {name:<15} {law}" for name, law in SAMPLERS.items()]
+    lines += [
+        "",
+        "Spell a target as name:key=value,... (keys are case-sensitive; positions from 1, as 1..3+7; sets joined by /)",
+        "or as file.py:NAME for a Target of your own.",
+    ]
+    return "\n".join(lines)
+
+
+@click.command("targets")
+@json_option
+def command(as_json: bool) -> None:
+    """List the named targets with their keys, domains and samplers."""
+    entries = [describe(name) for name in NAMED]
+    if as_json:
+        emit({"targets": entries, "samplers": SAMPLERS})
+    else:
+        click.echo(_text(entries))

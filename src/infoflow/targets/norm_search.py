@@ -1,0 +1,151 @@
+"""min over triples of |x_i + x_j + x_k|^2 without looking at all T^3 of them.
+
+Tokens are sorted along their first coordinate; a triple a <= b <= c of sorted tokens is found from its ends a and c. A
+few triples give a radius r above the smallest |sum|; then only b with |x_a + x_b + x_c| <= r in the first coordinate
+matter, neighbours in the sorted line that a table of buckets finds. For random tokens in the plane r is of order
+T^-1.5, so T^1.5 triples are left. They are scored on increasing positions with the arithmetic of `NormOfSum`: the
+minimum is the one that enumerating all increasing triples finds, bit for bit; of equals the first wins.
+"""
+
+import numpy as np
+
+from infoflow.targets.arrays import (
+    Array,
+    concatenate,
+    count,
+    detach,
+    epsilon,
+    full,
+    indices,
+    integers,
+    lower_at,
+    order,
+    pick,
+    smallest,
+    stack,
+    take,
+    true_indices,
+    underflow,
+    where,
+)
+from infoflow.targets.score import NormOfSum
+
+ROUNDING = 64  # units in the last place of the largest coordinate: more than the sums of three can be off
+BUCKETS = 8  # per token
+PAIRS = 2**19  # pairs of one chunk; the arrays then stay in cache
+
+
+def smallest_triples(score: NormOfSum, X: Array, distinct: bool) -> Array:
+    """X (B, T, d) -> the first best positions (B, 3), increasing."""
+    X = detach(X)
+    rows = max(1, PAIRS // X.shape[1] ** 2)
+    found = [_Chunk(score, X[low : low + rows], distinct).run() for low in range(0, X.shape[0], rows)]
+    return concatenate(found, 0) if found else indices(np.zeros((0, 3)), X)
+
+
+class _Chunk:
+    """A few sequences, their tokens sorted along the first coordinate, and a table of where each value would sit."""
+
+    def __init__(self, score: NormOfSum, X: Array, distinct: bool) -> None:
+        self.score, self.X, self.apart = score, X, int(distinct)
+        self.B, self.T, self.d = X.shape
+        self.place = order(X[:, :, 0])  # (B, T) positions in sorted order
+        self.sorted = [take(X[:, :, i], self.place, 1) for i in range(self.d)]  # d coordinates, each (B, T)
+        self.line = self.sorted[0]
+        self.rows = indices(np.arange(self.B), X)
+        self._fill_buckets()
+
+    def _fill_buckets(self) -> None:
+        """before[b, k] counts the tokens of sequence b in buckets below k."""
+        self.buckets = BUCKETS * self.T
+        self.base = self.line[:, :1]
+        span = self.line[:, -1:] - self.base
+        tiny = epsilon(self.X) * 2.0**-60
+        self.rate = where(span > tiny, self.buckets / where(span > tiny, span, 1 + 0 * span), 0 * span)
+        size = self.buckets + 2
+        at = self.bucket(self.line) + 1 + self.rows[:, None] * size
+        self.before = count(at.reshape(-1), self.B * size).reshape((self.B, size)).cumsum(1)
+
+    def bucket(self, value: Array) -> Array:
+        """Never decreasing in `value`, so tokens not below it lie in its bucket or in later ones."""
+        return integers(((value - self.base) * self.rate).clip(0, self.buckets))
+
+    def run(self) -> Array:
+        self.radius = self._radius()
+        low = (self.line <= self.radius[:, None] / 3).sum(1).max()  # the least of three is at most their mean
+        high = (self.line >= -self.radius[:, None] / 3).sum(1).max()
+        self.flat = [coordinate.reshape(-1) for coordinate in self.sorted]
+        self.best = full((self.B,), np.inf, self.X)
+        self.code = indices(np.full(self.B, self.T**3), self.X)
+        row, a, b, c = self._first_in_window(int(low), self.T - int(high))
+        while len(row):
+            self._offer(row, a, b, c)
+            b = b + 1
+            row, a, b, c = _keep(b + self.apart <= c, row, a, b, c)
+            row, a, b, c = _keep(self._sum(0, a, b, c) <= pick(self.radius, row), row, a, b, c)
+        return stack([self.code // self.T**2, self.code // self.T % self.T, self.code % self.T], -1)
+
+    def _radius(self) -> Array:
+        """Above min |sum|, rounding included: the first triple, and the two b nearest to some pairs (a, c)."""
+        first = self.score(self.X[:, [0, self.apart, 2 * self.apart]])
+        ends = np.arange(self.T)
+        a, c = indices(ends[::2], self.X), indices(ends[self.T // 2 % 2 :: 2], self.X)
+        pair = self.line[:, a][:, :, None] + self.line[:, c][:, None, :]
+        shape = pair.shape
+        near = take(self.before, self.bucket(-pair.reshape((self.B, -1))), 1)
+        for b in (near.clip(0, self.T - 1), (near - 1).clip(0, self.T - 1)):
+            square = 0
+            for coordinate in self.sorted:
+                ends_sum = (coordinate[:, a][:, :, None] + coordinate[:, c][:, None, :]).reshape((self.B, -1))
+                total = ends_sum + take(coordinate, b, 1)
+                square = square + total * total
+            if self.apart:
+                square = where(self._repeats(a, b.reshape(shape), c).reshape((self.B, -1)), np.inf + 0 * square, square)
+            first = where(smallest(square) < first, smallest(square), first)
+        rounding = ROUNDING * epsilon(self.X)
+        size = -smallest(-abs(self.X).reshape((self.B, -1)))
+        return first**0.5 * (1 + rounding) + rounding * size + underflow(self.X)
+
+    def _repeats(self, a: Array, b: Array, c: Array) -> Array:
+        return (b == a[None, :, None]) | (b == c[None, None, :]) | (a[:, None] == c[None, :])[None]
+
+    def _first_in_window(self, low: int, high: int) -> tuple[Array, Array, Array, Array]:
+        """Where a pair of ends has a b inside its window: the sequence, and a, the first such b, c as flat indices."""
+        pair = (self.line[:, :low, None] + self.line[:, None, high:]).reshape((self.B, -1))
+        a, c = np.divmod(np.arange(low * (self.T - high)), max(1, self.T - high))
+        a, c = indices(a, self.X), indices(c + high, self.X)
+        b = take(self.before, self.bucket(-pair - self.radius[:, None]), 1)
+        b = where(b < a + self.apart, a + self.apart, b)
+        inside = take(self.line, b.clip(0, self.T - 1), 1) + pair <= self.radius[:, None]
+        keep = true_indices((inside & (b + self.apart <= c)).reshape(-1))
+        row, number = keep // pair.shape[1], keep % pair.shape[1]
+        first = row * self.T
+        return row, first + pick(a, number), first + pick(b.reshape(-1), keep), first + pick(c, number)
+
+    def _sum(self, i: int, a: Array, b: Array, c: Array) -> Array:
+        values = self.flat[i]
+        return pick(values, a) + pick(values, c) + pick(values, b)
+
+    def _offer(self, row: Array, a: Array, b: Array, c: Array) -> None:
+        """Let the triples (a, b, c) of their sequences compete: smallest score first, then first positions."""
+        limit = self.radius * self.radius * (1 + ROUNDING * epsilon(self.X))
+        square = 0
+        for i in range(self.d):
+            total = self._sum(i, a, b, c)
+            square = square + total * total
+        row, a, b, c = _keep(square <= pick(limit, row), row, a, b, c)
+        if not len(row):
+            return
+        places = stack([pick(self.place.reshape(-1), end) for end in (a, b, c)], -1)
+        places = take(places, order(places), 1)
+        value = self.score(self.X[row[:, None], places])
+        code = (places[:, 0] * self.T + places[:, 1]) * self.T + places[:, 2]
+        best = lower_at(self.best, row, value)
+        fresh = where(best < self.best, self.T**3 + 0 * self.code, self.code)
+        code = where(value == best[row], code, self.T**3 + 0 * code)
+        self.best, self.code = best, lower_at(fresh, row, code)
+
+
+def _keep(mask: Array, *arrays: Array) -> list[Array]:
+    index = true_indices(mask)
+    return [pick(array, index) for array in arrays]
