@@ -1,0 +1,248 @@
+"""Proofs that the ids of a rank-1 head are distinct, cheapest first.
+
+1. `rounding_bound`: an a-priori bound on the float64 error of every attention average; enough when the measured gap is
+   more than twice as large.
+2. `enclose`: Arb balls around every average of the stored weights; neighbours must be disjoint.
+3. `saturated_order`: where softmax saturates, subtraction would need about 2r/log 2 bits. The identity
+
+       s_A - s_B = sum_{j<l} (p_j - p_l) w_j w_l (A_j B_l - A_l B_j) / (Z_A Z_B),   w_j = exp(q p_j)
+
+   cancels common parts as integers, so 128 bits certify gaps such as 10^(-6.5e10).
+
+All three speak of the real function that the stored float64 weights define.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from functools import cmp_to_key
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from infoflow.construct.rank_one.contexts import Contexts
+from infoflow.construct.rank_one.head import Head
+from infoflow.errors import JobError
+
+UNIT = 2.0**-53
+
+
+@dataclass(frozen=True)
+class GapCertificate:
+    """Same-token classes have attention averages at least 10^log10_gap apart; `gap` is that as a float64 (0 if
+    smaller).
+
+    `holds` is false when not even the sharpest method separates them. `float64` says whether float64 execution, too,
+    keeps all averages apart.
+    """
+
+    gap: float
+    log10_gap: float
+    method: str
+    bits: int
+    classes: int
+    float64: bool
+    holds: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; an infinite gap (nothing to separate) is null."""
+        plain = asdict(self)
+        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in plain.items()}
+
+
+def gamma(k: int) -> float:
+    """k u / (1 - k u): the error factor of a sum of k products in any order, with or without fused operations."""
+    return k * UNIT / (1 - k * UNIT)
+
+
+def rounding_bound(contexts: Contexts, head: Head) -> float:
+    """max |s computed - s| over all classes, for float64 execution in any order of summation.
+
+    Projections: |dp| <= gamma_{d+s} |V||v|, the same for q. Logits: |dp| Q + P |dq| + |dp||dq| + 8 u P Q =: e (the 8
+    covers product, shift and its cancellation). Weights: relative error e^e - 1 + 8 u =: h (8 u for exp). An average
+    whose weights err by h relatively moves by at most h/(1-h) times its mean absolute deviation <= P; the sums add 2 gamma_{n+2} P
+    and the keys |dp| themselves; an underflowing weight adds at most n 2^-1022 P.
+    """
+    n, d = contexts.members.shape[1], contexts.vocabulary.shape[1]
+    size = np.abs(contexts.vocabulary)
+    g = gamma(d + head.size + 2)
+    dp = g * float((size @ np.abs(head.key)).max())
+    dq = g * float((size @ np.abs(head.query)).max())
+    P = float(np.abs(contexts.vocabulary @ head.key).max()) + dp
+    Q = float(np.abs(contexts.vocabulary @ head.query).max()) + dq
+    e = dp * Q + P * dq + dp * dq + 8 * UNIT * P * Q
+    if e > 0.5:
+        return 2 * P
+    h = math.expm1(e) + 8 * UNIT
+    return P * (h / (1 - h) + 2 * gamma(n + 2)) * (1 + 1e-9) + dp + n * 2.0**-1022 * P
+
+
+def enclose(contexts: Contexts, head: Head, bits: int = 64) -> tuple[list[Any], list[Any]]:
+    """Balls around every s, and around every p: exact float64 inputs, `bits` of working precision."""
+    import flint
+
+    before = flint.ctx.prec
+    flint.ctx.prec = bits
+    try:
+        p, q = _balls(contexts.vocabulary, head.key), _balls(contexts.vocabulary, head.query)
+        members = [[p[j] for j in row if j >= 0] for row in contexts.members.tolist()]
+        averages = []
+        for token, group in zip(contexts.query.tolist(), contexts.set_of.tolist(), strict=True):
+            keys, scale = members[group], q[token]
+            weights = [(scale * key).exp() for key in keys]
+            total = sum(weights[1:], weights[0])
+            top = sum([w * key for w, key in zip(weights[1:], keys[1:], strict=True)], weights[0] * keys[0])
+            averages.append(top / total)
+        return averages, p
+    finally:
+        flint.ctx.prec = before
+
+
+def _balls(vocabulary: Float[ndarray, "m d"], direction: Float[ndarray, " d"]) -> list[Any]:
+    import flint
+
+    m, d = vocabulary.shape
+    table = flint.arb_mat(m, d, vocabulary.ravel().tolist()) * flint.arb_mat(d, 1, direction.tolist())
+    entries: list[Any] = table.entries()
+    return entries
+
+
+def certify_gap(contexts: Contexts, head: Head, s: Float[ndarray, " M"], measured: float | None) -> GapCertificate:
+    """The cheapest certificate that succeeds. `s` are the float64 averages, `measured` their smallest same-token
+    gap."""
+    if measured is None:
+        return GapCertificate(math.inf, math.inf, "no token has two contexts", 53, contexts.size, True)
+    error = rounding_bound(contexts, head)
+    if measured > 2 * error:
+        gap = measured - 2 * error
+        return GapCertificate(gap, math.log10(gap), "a-priori float64 bound", 53, contexts.size, True)
+    largest = float(np.abs(contexts.vocabulary @ head.key).max() * np.abs(contexts.vocabulary @ head.query).max())
+    if largest < 500:
+        for bits in (64, 128, 256):
+            found = certify_by_balls(contexts, head, s, bits)
+            if found.holds:
+                return found
+    return saturated_order(contexts, head)
+
+
+def certify_by_balls(contexts: Contexts, head: Head, s: Float[ndarray, " M"], bits: int = 64) -> GapCertificate:
+    """Balls of same-token neighbours, in the order of the float64 averages or of the midpoints, must be disjoint."""
+    averages, _ = enclose(contexts, head, bits)
+    middle = np.array([float(ball.mid()) for ball in averages])
+    order = np.lexsort((s, middle, contexts.query))
+    same = np.flatnonzero(np.diff(contexts.query[order]) == 0)
+    smallest = math.inf
+    for at in same.tolist():
+        difference = averages[order[at + 1]] - averages[order[at]]
+        if not difference > 0:
+            return GapCertificate(0.0, -math.inf, "Arb enclosures overlap", bits, contexts.size, False, holds=False)
+        smallest = min(smallest, float(difference.lower()))
+    kept = bool((np.diff(s[order])[same] > 2 * rounding_bound(contexts, head)).all())
+    return GapCertificate(smallest, math.log10(smallest), "Arb enclosures", bits, contexts.size, kept)
+
+
+def saturated_order(contexts: Contexts, head: Head, bits: int = 128) -> GapCertificate:
+    """Sort each token's classes with the identity as comparator; neighbours certified positive are all distinct."""
+    import flint
+
+    before = flint.ctx.prec
+    flint.ctx.prec = bits
+    try:
+        compare = _Minors(contexts, head)
+        smallest = math.inf
+        order = np.argsort(contexts.query, kind="stable")
+        for group in np.split(order, np.flatnonzero(np.diff(contexts.query[order])) + 1):
+            ranked = sorted(group.tolist(), key=cmp_to_key(compare.sign))
+            for one, other in pairwise(ranked):
+                smallest = min(smallest, compare.log10_difference(one, other))
+    except _Undecided:
+        return GapCertificate(0.0, -math.inf, "minor identity undecided", bits, contexts.size, False, holds=False)
+    finally:
+        flint.ctx.prec = before
+    gap = 10.0**smallest if smallest > -300 else 0.0
+    return GapCertificate(gap, smallest, "minor identity", bits, contexts.size, False)
+
+
+class _Undecided(Exception):
+    """A difference whose ball contains 0."""
+
+
+class _Minors:
+    """The cancellation-free difference of two averages of one query, with only the terms that can matter in balls.
+
+    Terms of the sum whose logarithm lies 80 below the largest are replaced by one ball that contains them; the float64
+    estimate of a logarithm is trusted to 1 + 1e-9 of the largest logit, far above its rounding error.
+    """
+
+    CUT = 80.0
+
+    def __init__(self, contexts: Contexts, head: Head) -> None:
+        self.contexts = contexts
+        self.p, self.q = contexts.vocabulary @ head.key, contexts.vocabulary @ head.query
+        size = np.abs(contexts.vocabulary) @ np.abs(head.key)
+        self.blur = 2 * gamma(contexts.vocabulary.shape[1] + 2) * float(size.max())
+        self.keys, self.queries = _balls(contexts.vocabulary, head.key), _balls(contexts.vocabulary, head.query)
+        self.counts = [
+            dict(zip(*np.unique(row[row >= 0], return_counts=True), strict=True)) for row in contexts.members
+        ]
+        self.seen: dict[tuple[int, int], Any] = {}
+
+    def sign(self, one: int, other: int) -> int:
+        return 1 if self.difference(one, other)[0] > 0 else -1
+
+    def log10_difference(self, one: int, other: int) -> float:
+        """A lower bound on log10 |s_one - s_other|."""
+        value, shift = self.difference(one, other)
+        top = (abs(value).log() + shift) / math.log(10)
+        return float((top - 1e-12 * abs(top)).lower())
+
+    def difference(self, one: int, other: int) -> tuple[Any, Any]:
+        """(value, shift): s_one - s_other = value e^shift with value a ball that excludes 0."""
+        if (one, other) not in self.seen:
+            self.seen[one, other] = self._difference(one, other)
+        return self.seen[one, other]
+
+    def _difference(self, one: int, other: int) -> tuple[Any, Any]:
+        import flint
+
+        A, B = (self.counts[self.contexts.set_of[c]] for c in (one, other))
+        token = int(self.contexts.query[one])
+        union = np.array(sorted(A.keys() | B.keys()))
+        a = np.array([A.get(t, 0) for t in union])
+        b = np.array([B.get(t, 0) for t in union])
+        minors = np.triu(np.outer(a, b) - np.outer(b, a), 1)
+        j, l = np.nonzero(minors)
+        if not len(j):
+            raise JobError("expected different multisets, got proportional ones; merge them first.")
+        logits = self.q[token] * self.p[union]
+        steps = np.abs(self.p[union[j]] - self.p[union[l]]) + self.blur  # never below the true step
+        size = logits[j] + logits[l] + np.log(np.abs(minors[j, l]) * steps)
+        slack = 1e-9 * float(np.abs(logits).max()) + 1.0
+        kept = np.flatnonzero(size >= size.max() - self.CUT - slack)
+        scale = self.queries[token]
+        centre = scale * (self.keys[union[j[size.argmax()]]] + self.keys[union[l[size.argmax()]]])
+        value = flint.arb(0)
+        for k in kept.tolist():
+            x, y = self.keys[union[j[k]]], self.keys[union[l[k]]]
+            value += (x - y) * int(minors[j[k], l[k]]) * (scale * (x + y) - centre).exp()
+        rest = len(j) - len(kept)
+        if rest:
+            # each dropped term is below e^{size.max() - CUT}, estimates good to `slack`, relative to e^centre
+            reference = float(size.max() - (logits[j[size.argmax()]] + logits[l[size.argmax()]]))
+            value += flint.arb(0, rest * math.exp(min(reference - self.CUT + 1e-3, 700)))
+        if not (value > 0 or value < 0):
+            raise _Undecided
+        return value, centre - self._log_total(A, scale) - self._log_total(B, scale)
+
+    def _log_total(self, counts: dict[int, int], scale: Any) -> Any:
+        """log Z of a multiset, shifted by its largest logit."""
+        tokens = list(counts)
+        top = tokens[int(np.argmax([float((scale * self.keys[t]).mid()) for t in tokens]))]
+        peak = scale * self.keys[top]
+        total = sum(
+            [int(counts[t]) * (scale * self.keys[t] - peak).exp() for t in tokens[1:]],
+            int(counts[tokens[0]]) * (scale * self.keys[tokens[0]] - peak).exp(),
+        )
+        return peak + total.log()

@@ -1,0 +1,151 @@
+"""Theorem 2 as weights: one head with rank-1 matrices that gives every (token, context) its own id.
+
+    id_k = x_k + a s_k,   |a| = eps / (4 r_max)
+
+Different tokens stay more than eps/2 apart because |a s| <= eps/4; same tokens in different contexts are |a| times the
+certified gap of s apart.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray
+
+from infoflow.construct.rank_one import scales
+from infoflow.construct.rank_one.certificate import UNIT, GapCertificate, certify_gap, rounding_bound
+from infoflow.construct.rank_one.contexts import Contexts, Mask, read_contexts
+from infoflow.construct.rank_one.head import Head, attention_average
+from infoflow.construct.rank_one.separation import Separation, same_token_gap, separation
+from infoflow.errors import InfoFlowError
+
+if TYPE_CHECKING:
+    from infoflow.nn import Transformer
+
+Scale = Literal["auto", "sufficient", "paper"]
+
+
+@dataclass(frozen=True)
+class ContextMap:
+    """The head, its certificate, and the data it was made for."""
+
+    contexts: Contexts
+    head: Head
+    scale: str
+    beta: float
+    apart: Separation
+    averages: Float[ndarray, " M"]  # s of every class, as float64 computes it
+    certificate: GapCertificate
+
+    @classmethod
+    def fit(
+        cls,
+        sequences: Any,
+        scale: Scale = "auto",
+        head_size: int = 1,
+        mask: Mask | Bool[ndarray, "n n"] = "none",
+        merge: bool = False,
+        draws: int = 8,
+        seed: int = 0,
+    ) -> "ContextMap":
+        """Weights for these sequences, with a certificate; proportional multisets are refused unless `merge`."""
+        contexts = sequences if isinstance(sequences, Contexts) else read_contexts(sequences, mask)
+        if not merge:
+            contexts.refuse_proportional()
+        if head_size < 1:
+            raise InfoFlowError(f"expected head_size >= 1, got {head_size}.")
+        apart = separation(contexts.vocabulary)
+        (v, w), beta = _choose(contexts, scale, apart, draws, seed)
+        amplitude = min(apart.distance, 2 * apart.largest) / (4 * apart.largest)
+        head = Head(v, beta * w, amplitude * v, head_size)
+        s = attention_average(contexts, contexts.vocabulary @ head.key, contexts.vocabulary @ head.query)
+        pair = same_token_gap(contexts.query, s)
+        certificate = certify_gap(contexts, head, s, pair.gap if pair else None)
+        if not certificate.holds:
+            raise InfoFlowError(_too_many(contexts, pair.gap if pair else 0.0, rounding_bound(contexts, head)))
+        return cls(contexts, head, scale, beta, apart, s, certificate)
+
+    @property
+    def amplitude(self) -> float:
+        return float(np.linalg.norm(self.head.output))
+
+    @property
+    def log10_gap(self) -> float:
+        """log10 of the certified distance between ids of different classes (Definition 2's delta)."""
+        tokens = math.log10(self._token_gap()) if len(self.contexts.vocabulary) > 1 else math.inf
+        return min(math.log10(self.amplitude) + self.certificate.log10_gap, tokens)
+
+    @property
+    def gap(self) -> float:
+        return 10.0**self.log10_gap if self.log10_gap > -300 else 0.0
+
+    def _token_gap(self) -> float:
+        """Different tokens: |x - x'| - |a||s| - |a||s'| >= eps - 2 |a| max|p|."""
+        largest = float(np.abs(self.contexts.vocabulary @ self.head.key).max()) + rounding_bound(
+            self.contexts, self.head
+        )
+        return self.apart.distance - 2 * self.amplitude * min(largest, self.apart.largest) * (1 + 8 * UNIT)
+
+    @property
+    def relative_gap(self) -> float:
+        """Measured in float64: smallest same-token gap of s over max|p|."""
+        pair = same_token_gap(self.contexts.query, self.averages)
+        largest = float(np.abs(self.contexts.vocabulary @ self.head.key).max())
+        return (pair.gap if pair else math.inf) / largest
+
+    def network(self) -> "Transformer":
+        """The head as the project's Transformer: x + W_O (W_V x) softmax(..), no feed-forward block."""
+        from infoflow.construct.rank_one.network import attention_network
+
+        return attention_network(self.head, self.contexts)
+
+    def save(self, path: str | Path) -> Path:
+        return self.network().save(path, construction="context_map", certificate=self.certificate.to_json())
+
+    def ids(self) -> Float[ndarray, "N n d"]:
+        """x + a s at every place of the data, in float64; padding gets 0."""
+        label = self.contexts.class_of
+        x = self.contexts.vocabulary[self.contexts.tokens]
+        ids = x + self.head.output * self.averages[label][..., None]
+        return np.where((label >= 0)[..., None], ids, 0.0)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "scale": self.scale,
+            "contexts": self.contexts.size,
+            "tokens": len(self.contexts.vocabulary),
+            "merged": self.contexts.merged,
+            "beta": self.beta,
+            "gap": self.gap,
+            "log10_gap": self.log10_gap,
+            "relative_gap": self.relative_gap,
+            "paper_log10_gap": scales.paper_gap(self.contexts, self.apart),
+            "method": self.certificate.method,
+            "bits": self.certificate.bits,
+            "float64": self.certificate.float64,
+        }
+
+
+def _choose(
+    contexts: Contexts, scale: str, apart: Separation, draws: int, seed: int
+) -> tuple[scales.Directions, float]:
+    if scale == "auto":
+        return scales.auto_search(contexts, draws, seed)
+    if scale == "sufficient":
+        pair = scales.sufficient_directions(contexts, seed)
+        return pair, scales.sufficient_scale(contexts, *pair)
+    if scale == "paper":
+        return scales.paper_directions(contexts, seed), scales.paper_scale(contexts, apart)
+    raise InfoFlowError(f"expected scale auto, sufficient or paper, got {scale!r}.")
+
+
+def _too_many(contexts: Contexts, gap: float, error: float) -> str:
+    """M random ids in an interval come as close as 1/M^2 of it, so about M sqrt(gap/error) of them would fit."""
+    fit = int(contexts.size * math.sqrt(gap / (2 * error))) if gap > 0 else 0
+    return (
+        f"expected contexts that float64 can separate, got {contexts.size} with ids {gap:.2g} apart where rounding is "
+        f"{error:.2g}; about {fit} would fit: use fewer sequences, tokens farther apart, or more draws."
+    )

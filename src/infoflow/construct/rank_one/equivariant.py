@@ -1,0 +1,270 @@
+"""Proposition 1, repaired: feed-forward, one rank-1 head, feed-forward, all with skips, for permutation-equivariant f.
+
+F1, token by token, hidden width 2 D d + 6 d:
+
+    e(z) = quant(z) + M (sum_t pen(z_t)) 1_d
+    quant_t = sum_{j=0}^{D-1} [relu((z_t - j/D)/delta) - relu((z_t - j/D)/delta - 1)] / D        (57); (58) starts at 1
+    pen     = [relu(-z/delta) - relu(-z/delta - 1)] + [relu((z-1)/delta) - relu((z-1)/delta - 1)]  (59) has wrong signs
+
+and relu(z), relu(-z) with weights -1, +1 cancel the skip. The penalty is token-wise and positive ((60) sums over all
+tokens, which no token-wise map can): tokens outside the cube become huge.
+
+Attention: v = (1, D, .., D^{d-1}) makes the D^d grid tokens equally spaced; p >= 0, q = beta p, beta > 0,
+W_O = A v/|v|^2 and t = v.H = p_k + A s_k. A token outside has p >= M v.1 = M p_max, and weights do not decrease in p, so
+s >= mean(p) >= M p_max / n: with M = 2 n (1+A)/A every token of such a sequence has t >= 2 (1+A) p_max, above every
+regular id.
+
+F2, hidden width 2 m + 2 d: a table on t over all (token, multiset) classes, duplicates too, with a plateau of 1/16 of
+the gap around each id (rounding in F1 moves an id by far less), ramps between, and 0 beyond. It never leaves the range
+of the labels and 0. Wider plateaus would make ramps steeper, and rounding with them.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations_with_replacement, product
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy import ndarray
+
+from infoflow.construct.rank_one.contexts import Contexts, contexts_of
+from infoflow.construct.rank_one.head import Head, attention_average
+from infoflow.construct.rank_one.network import BLOCK, set_head
+from infoflow.construct.rank_one.search import relative_gap
+from infoflow.errors import InfoFlowError
+from infoflow.nn import Transformer, TransformerConfig
+
+Function = Callable[[Float[ndarray, "k n d"]], Float[ndarray, "k n d"]]
+CLASS_LIMIT = 1_000_000
+
+
+@dataclass(frozen=True)
+class Equivariant:
+    """The network, its table, and the numbers a reader wants."""
+
+    network: Transformer
+    d: int
+    n: int
+    D: int
+    delta: float
+    classes: int
+    gap: float  # smallest distance of ids over their range
+    bound: float  # max |label|: the network's outputs stay within it
+
+    def __call__(self, X: Float[ndarray, "k n d"]) -> Float[ndarray, "k n d"]:
+        """The dense network, in blocks."""
+        step = max(8 * BLOCK // (2 * self.classes * self.n), 1)
+        parts = []
+        with torch.no_grad():
+            for start in range(0, len(X), step):
+                parts.append(self.network(torch.from_numpy(np.ascontiguousarray(X[start : start + step]))))
+        return torch.cat(parts).numpy()
+
+    @property
+    def domain(self) -> float:
+        """Beyond |z| = 2^45 delta the saturating differences of F1 lose the last bits; inside, all statements hold."""
+        return 2.0**45 * self.delta
+
+    def strip_measure(self) -> float:
+        """Volume of the points with a coordinate on a ramp, at most d n (D + 2) delta."""
+        return self.d * self.n * (self.D + 2) * self.delta
+
+
+def approximate_equivariant(
+    f: Function, d: int, n: int, D: int, labels: Literal["centre", "corner"] = "centre", delta: float | None = None
+) -> Equivariant:
+    """A network equal to the step function of f on D^d cells per token, off ramps of width delta, and 0 outside the
+    cube."""
+    _check_sizes(d, n, D, labels)
+    grid = np.array(list(product(range(1, D + 1), repeat=d)))[:, ::-1] / D  # what quant emits: 1/D .. 1
+    contexts = grid_contexts(grid, n)
+    line = float(D) ** np.arange(d)
+    beta, amplitude, t = _place_ids(contexts, line, n)
+    delta = delta or ramp_width(
+        d, n, D, float(line.sum()) * (1 + amplitude), float(np.diff(np.sort(t)).min(initial=1.0))
+    )
+    if not 0 < delta < 1 / (2 * D):
+        raise InfoFlowError(f"expected ramps narrower than half a cell, 0 < delta < {1 / (2 * D):.3g}, got {delta}.")
+    values = _labels(f, contexts, grid, 1 / (2 * D) if labels == "centre" else 0.0)
+    network = _network(d, D, contexts.size)
+    p = grid @ line
+    M = 2 * n * (1 + amplitude) / amplitude
+    _fill_first(network, d, D, delta, M)
+    set_head(network, Head(line, beta * line, amplitude * line / float(line @ line)))
+    _fill_second(network, line, t, values, 1.02 * (1 + amplitude) * float(p.max()))
+    return Equivariant(network, d, n, D, delta, contexts.size, relative_gap(t), float(np.abs(values).max()))
+
+
+def ramp_width(d: int, n: int, D: int, reach: float, gap: float) -> float:
+    """A power of two, so that ramps are exact for dyadic D: as narrow as the strips' share of the error asks for,
+
+        d n (D + 2) delta <= 1/(8 D)^2,
+
+    but not so narrow that the rounding of F1, about 4 sqrt(D) u / delta times `reach`, leaves the plateau gap/32.
+    """
+    strips = 1 / (64 * D**2 * d * n * (D + 2))
+    rounding = 128 * math.sqrt(D) * 2.0**-53 * reach / gap
+    return 2.0 ** math.ceil(math.log2(max(min(strips, 2.0**-20), rounding)))
+
+
+def _check_sizes(d: int, n: int, D: int, labels: str) -> None:
+    if d < 1 or n < 1 or D < 1:
+        raise InfoFlowError(f"expected d, n, D of at least 1, got {d}, {n}, {D}.")
+    if labels not in ("centre", "corner"):
+        raise InfoFlowError(f"expected labels centre or corner, got {labels!r}.")
+    cells = D**d
+    classes = cells * math.comb(cells + n - 2, n - 1)
+    if classes > CLASS_LIMIT:
+        raise InfoFlowError(
+            f"expected at most {CLASS_LIMIT} (token, multiset) classes, got {classes} for d={d}, n={n}, D={D}; "
+            "take a smaller D, d or n."
+        )
+
+
+def grid_contexts(grid: Float[ndarray, "cells d"], n: int) -> Contexts:
+    """All multisets of n grid tokens."""
+    sets = np.array(list(combinations_with_replacement(range(len(grid)), n)), dtype=np.int64)
+    return contexts_of(grid, sets, "none")
+
+
+def _place_ids(contexts: Contexts, line: ndarray, n: int) -> tuple[float, float, Float[ndarray, " M"]]:
+    """beta and A with the best relative gap of t = p_k + A s_k. For n = 2 and beta -> 0, A = 2/(cells - 1) is ideal:
+
+    t = (1 + A/2) p_k + (A/2) p_o, and (1 + A/2)/(A/2) = cells makes all pairs equally spaced.
+    """
+    p = contexts.vocabulary @ line
+    cells, top = len(p), float(p.max())
+    if n == 1 or cells == 1:
+        candidates = [(1.0, 1.0)]
+    elif n == 2:
+        candidates = [(1e-6, 2 / (cells - 1))]
+    else:
+        logits, ratios = np.geomspace(0.2, 4, 25), np.geomspace(0.3 / cells, 30.0, 25)
+        candidates = [(float(logit), float(ratio)) for logit in logits for ratio in ratios]
+    best: tuple[float, float, float, ndarray] | None = None
+    averages: dict[float, ndarray] = {}
+    for logit, amplitude in candidates:
+        if logit not in averages:
+            averages = {logit: attention_average(contexts, p, p * (logit / top**2))}
+        t = p[contexts.query] + amplitude * averages[logit]
+        gap = relative_gap(t)
+        if best is None or gap > best[0]:
+            best = (gap, logit / top**2, amplitude, t)
+    assert best is not None
+    if best[0] < 2.0**-44:
+        raise InfoFlowError(
+            f"expected ids that float64 can separate, got {contexts.size} classes {best[0]:.2g} of their range apart; "
+            "take a smaller D, d or n."
+        )
+    return best[1], best[2], best[3]
+
+
+def _labels(f: Function, contexts: Contexts, grid: ndarray, shift: float) -> Float[ndarray, "M d"]:
+    """f at the corner L of (54), or at the centre L - 1/(2D) of its cell, for the first place of every class."""
+    sequences, positions = np.divmod(contexts.first, contexts.length)
+    points = grid - shift
+    out = np.empty((contexts.size, grid.shape[1]))
+    for start in range(0, contexts.size, 1 << 16):
+        rows = sequences[start : start + (1 << 16)]
+        values = np.asarray(f(points[contexts.tokens[rows]]), dtype=np.float64)
+        if values.shape != (len(rows), contexts.length, grid.shape[1]) or not np.isfinite(values).all():
+            raise InfoFlowError(
+                f"expected f to map (k, {contexts.length}, {grid.shape[1]}) to finite numbers of that shape, "
+                f"got shape {values.shape}."
+            )
+        out[start : start + (1 << 16)] = values[np.arange(len(rows)), positions[start : start + (1 << 16)]]
+    return out
+
+
+def _network(d: int, D: int, classes: int) -> Transformer:
+    config = TransformerConfig(
+        dim=d,
+        heads=(1,),
+        head_dims=(1,),
+        streams=(d,),
+        widths=(2 * classes + 2 * d,),
+        outputs=d,
+        scales=(1.0,),
+        activation="relu",
+        readout_skip=True,
+        encoder="mlp",
+        encoder_width=2 * D * d + 6 * d,
+        encoder_skip=True,
+        cls=False,
+    )
+    return Transformer(config).double()
+
+
+def _fill_first(network: Transformer, d: int, D: int, delta: float, M: float) -> None:
+    """F1, unit by unit: (input coordinate, slope, bias, output column)."""
+    units: list[tuple[int, float, float, ndarray]] = []
+    for t in range(d):
+        axis = np.eye(d)[t]
+        for j in range(D):
+            units.append((t, 1 / delta, -j / (D * delta), axis / D))
+            units.append((t, 1 / delta, -j / (D * delta) - 1, -axis / D))
+        for slope, bias in ((-1 / delta, 0.0), (1 / delta, -1 / delta)):
+            units.append((t, slope, bias, np.full(d, M)))
+            units.append((t, slope, bias - 1, np.full(d, -M)))
+        units.append((t, 1.0, 0.0, -axis))
+        units.append((t, -1.0, 0.0, axis))
+    encoder: Any = network.encoder
+    first, last = encoder.maps
+    weight = np.zeros((len(units), d))
+    weight[np.arange(len(units)), [unit[0] for unit in units]] = [unit[1] for unit in units]
+    first.weight.data = torch.from_numpy(weight)
+    first.bias.data = torch.tensor([unit[2] for unit in units], dtype=torch.float64)
+    last.weight.data = torch.from_numpy(np.array([unit[3] for unit in units]).T.copy())
+
+
+def _fill_second(network: Transformer, line: ndarray, t: ndarray, values: Float[ndarray, "M d"], end: float) -> None:
+    """F2: constant around each id, linear between, to 0 before `end`; 2 d units cancel the skip."""
+    d = len(line)
+    order = np.argsort(t)
+    t, values = t[order], values[order]
+    following = np.r_[t[1:], end]
+    plateau = (following - t) / 16
+    knots = np.stack([t + plateau, following - plateau], axis=1)  # each ramp runs between its two knots
+    targets = np.vstack([values[1:], np.zeros(d)])
+    slopes = (targets - values) / (knots[:, 1] - knots[:, 0])[:, None]
+    flat = knots.ravel()
+    coefficients = np.stack([slopes, -slopes], axis=1).reshape(-1, d)
+    readout: Any = network.readout
+    first, last = readout.maps
+    eye = np.eye(d)
+    first.weight.data = torch.from_numpy(np.vstack([np.tile(line, (len(flat), 1)), eye, -eye]))
+    first.bias.data = torch.from_numpy(np.r_[-flat, np.zeros(2 * d)])
+    last.weight.data = torch.from_numpy(np.hstack([coefficients.T, -eye, eye]).copy())
+    last.bias.data = torch.from_numpy(values[0].copy())
+
+
+def step_function(
+    f: Function, X: Float[ndarray, "k n d"], D: int, labels: Literal["centre", "corner"] = "centre"
+) -> Float[ndarray, "k n d"]:
+    """The piecewise constant approximation (54) with half-open cells, 0 outside the cube."""
+    cell = np.minimum(np.floor(X * D) + 1, D)  # z in [j/D, (j+1)/D) becomes (j+1)/D
+    inside = ((X >= 0) & (X <= 1)).all((1, 2), keepdims=True)
+    return np.where(inside, f(cell / D - (1 / (2 * D) if labels == "centre" else 0.0)), 0.0)
+
+
+def l2_error(net: Equivariant, f: Function, points: int = 20_000, seed: int = 0) -> float:
+    """sqrt of the mean over the unit cube of the summed squared entry errors, by sampling."""
+    X = np.random.default_rng(seed).random((points, net.n, net.d))
+    return float(np.sqrt(((net(X) - f(X)) ** 2).sum((1, 2)).mean()))
+
+
+def _mean_product(X: Float[ndarray, "k n d"]) -> Float[ndarray, "k n d"]:
+    return X * X.mean(1, keepdims=True)
+
+
+def _wave(X: Float[ndarray, "k n d"]) -> Float[ndarray, "k n d"]:
+    others = (X.sum(1, keepdims=True) - X) / max(X.shape[1] - 1, 1)
+    wave: ndarray = np.sin(2 * np.pi * X) * np.exp(-others)
+    return wave
+
+
+# functions the command line offers by name; each maps (k, n, d) to (k, n, d) and commutes with permutations of tokens
+FUNCTIONS: dict[str, Function] = {"mean_product": _mean_product, "wave": _wave}

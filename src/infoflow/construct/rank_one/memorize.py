@@ -1,0 +1,254 @@
+"""Corollary 1 and 2 as weights: a one-layer, one-head Transformer with all skip connections that outputs every label.
+
+    H = X + W_O (W_V X) softmax((W_K X)^T (W_Q X)),   out = H + W_2 relu(W_1 H + b_1) + b_2
+
+W_1 = 1 w^T and b_1 = -t_j: the ReLU layer is a table on the line t = w.h, one knot per class, with targets Y - H
+because the skip adds H. m classes need m - 1 units.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from numpy import ndarray
+
+from infoflow.certificates import Certificate
+from infoflow.construct.rank_one import lookup
+from infoflow.construct.rank_one.certificate import UNIT, gamma, rounding_bound
+from infoflow.construct.rank_one.contexts import Contexts, Mask, read_contexts
+from infoflow.construct.rank_one.head import Head
+from infoflow.construct.rank_one.network import Memory, block_network
+from infoflow.construct.rank_one.positions import Encoding, encoding
+from infoflow.construct.rank_one.search import Spread, find_spread
+from infoflow.errors import InfoFlowError
+
+DENSE_LIMIT = 2_000_000_000  # hidden activations of a full dense check; above it a sample is checked densely
+
+
+@dataclass(frozen=True)
+class Memorizer:
+    """The network, the data it was made for, and what was measured on it."""
+
+    memory: Memory
+    contexts: Contexts
+    labels: Int[ndarray, "M d"]
+    spread: Spread
+    certificate: Certificate
+    wrong: int
+    max_error: float
+    dense_places: int  # places evaluated with the dense network; all others with the O(log m) form of it
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def parameters(self) -> dict[str, int]:
+        places = int((self.contexts.tokens >= 0).sum())  # nN, or the sum of the lengths
+        return parameter_counts(self.memory.dim, self.memory.head_size, places, self.contexts.size)
+
+
+def parameter_counts(d: int, s: int, places: int, classes: int) -> dict[str, int]:
+    """Corollary 1's 4(s+d) + d(2nN+d) against what is stored: independent numbers (factored) and matrix entries
+    (dense)."""
+    return {
+        "paper": 4 * (s + d) + d * (2 * places + d),
+        "factored": 4 * (s + d) + (d + 1) * classes + d - 1,
+        "dense": 4 * s * d + (2 * d + 1) * (classes - 1) + d,
+    }
+
+
+def memorize(
+    X: Any,
+    Y: Any,
+    positions: Encoding | ndarray | None = None,
+    mask: Mask | Bool[ndarray, "n n"] = "none",
+    head_size: int = 1,
+    seed: int = 0,
+    heads: int = 16,
+    dense_places: int | None = None,
+) -> Memorizer:
+    """A network with out = Y at every place of X; labels must agree wherever token and visible multiset do.
+
+    X: (N, n, d) or a list of (n_i, d). Y: integers (N, n), carried by every output coordinate, or (N, n, d).
+    `dense_places`: how many places the dense network is checked on (None: all, while that stays below DENSE_LIMIT).
+    """
+    contexts = read_contexts(X, mask)
+    table = None
+    if positions is not None:
+        table = encoding(positions, contexts.length, contexts.vocabulary, seed)
+        contexts = _shifted(contexts, table, mask)
+    labels = class_labels(contexts, read_labels(Y, contexts))
+    return memorize_contexts(contexts, labels, table, head_size, seed, heads, dense_places)
+
+
+def memorize_contexts(
+    contexts: Contexts,
+    labels: Int[ndarray, "M k"],
+    table: Float[ndarray, "n d"] | None = None,
+    head_size: int = 1,
+    seed: int = 0,
+    heads: int = 16,
+    dense_places: int | None = None,
+) -> Memorizer:
+    """The same for classes and their labels (one column, or d)."""
+    clock = time.perf_counter
+    started = clock()
+    d = contexts.vocabulary.shape[1]
+    labels = np.broadcast_to(labels, (contexts.size, d))
+    spread = find_spread(contexts, heads=heads, seed=seed)
+    searched = clock()
+    head = Head(spread.key, spread.query, spread.amplitude * spread.readout / _square(spread.readout), head_size)
+    blur = _readout_error(contexts, head, spread)
+    _refuse_tight(contexts, spread, blur)
+    memory = block_network(head, contexts, table)
+    states = memory.class_states(contexts)
+    t = lookup.grid(states @ spread.readout)
+    order = np.argsort(t)
+    if not (np.diff(t[order]) > 0).all():
+        raise InfoFlowError(_too_many(contexts, spread.gap, blur))
+    solved = lookup.solve(t[order], (labels - states)[order])
+    memory.fill(spread.readout, solved)
+    solved_at = clock()
+    wrong, worst, dense = _check(memory, contexts, labels, dense_places, seed)
+    certificate = _certificate(contexts, states, labels, order, solved, blur, worst)
+    seconds = {"search": searched - started, "solve": solved_at - searched, "check": clock() - solved_at}
+    return Memorizer(memory, contexts, labels, spread, certificate, wrong, worst, dense, seconds)
+
+
+def _square(w: ndarray) -> float:
+    return float(w @ w)
+
+
+def _shifted(contexts: Contexts, table: Float[ndarray, "n d"], mask: Mask | ndarray) -> Contexts:
+    """The contexts of X + E: the same float64 additions as the network makes."""
+    real = contexts.tokens >= 0
+    moved = contexts.vocabulary[contexts.tokens] + table
+    rows = [row[keep] for row, keep in zip(moved, real, strict=True)]
+    return read_contexts(rows if not real.all() else moved, mask)
+
+
+def read_labels(Y: Any, contexts: Contexts) -> Int[ndarray, "places k"]:
+    """Integer labels at every real place, (places, 1) or (places, d)."""
+    real, d = contexts.tokens >= 0, contexts.vocabulary.shape[1]
+    rows: Sequence[ndarray]
+    try:
+        rows = [np.asarray(row, dtype=np.float64) for row in Y]
+    except (TypeError, ValueError):
+        raise InfoFlowError(
+            "expected integer labels, N sequences of n (or n x d) numbers, got something else."
+        ) from None
+    if len(rows) != len(real):
+        raise InfoFlowError(f"expected labels for {len(real)} sequences, got {len(rows)}.")
+    for index, (row, length) in enumerate(zip(rows, real.sum(1), strict=True)):
+        if row.shape not in ((length,), (length, d)) or row.ndim != rows[0].ndim:
+            raise InfoFlowError(
+                f"expected {length} labels, or {length} x {d}, in sequence {index + 1} (all sequences alike), "
+                f"got shape {row.shape}."
+            )
+    flat = np.concatenate([row.reshape(len(row), -1) for row in rows])
+    if not np.isfinite(flat).all() or (flat != np.rint(flat)).any() or np.abs(flat).max() > 2**31:
+        raise InfoFlowError("expected integer labels below 2^31, got NaN or fractions; number the classes 1, 2, ...")
+    return flat.astype(np.int64)
+
+
+def class_labels(contexts: Contexts, labels: Int[ndarray, "places k"]) -> Int[ndarray, "M k"]:
+    """One label per class; two places of a class with different labels are shown."""
+    places = np.flatnonzero(contexts.class_of.ravel() >= 0)
+    of = contexts.class_of.ravel()[places]
+    index = np.full(contexts.tokens.size, -1)
+    index[places] = np.arange(len(places))
+    chosen = labels[index[contexts.first]]
+    clash = np.flatnonzero((labels != chosen[of]).any(1))
+    if len(clash):
+        at = int(clash[0])
+        one, other = contexts.first[of[at]], places[at]
+        shown = [row.tolist()[0] if labels.shape[1] == 1 else row.tolist() for row in (chosen[of[at]], labels[at])]
+        hint = _order_hint(contexts, int(one), int(other))
+        raise InfoFlowError(
+            f"expected one label per token and context, got {shown[0]} at {contexts.place(one)} and {shown[1]} at "
+            f"{contexts.place(other)}, which no head can tell apart; correct one of them{hint}."
+        )
+    return chosen
+
+
+def _order_hint(contexts: Contexts, one: int, other: int) -> str:
+    """Positions help when the two places, or the order of what they see, differ."""
+    n = contexts.length
+    seen = np.ones((n, n), dtype=bool) if contexts.visible is None else contexts.visible
+    views = [np.where(seen[flat % n], contexts.tokens[flat // n], -1) for flat in (one, other)]
+    differ = one % n != other % n or not np.array_equal(*views)
+    return ", or let order count with positions=corollary (--positions corollary)" if differ else ""
+
+
+def _readout_error(contexts: Contexts, head: Head, spread: Spread) -> float:
+    """|t computed - t| for float64 execution: the averages' error, the sum x + a s, and the product with w."""
+    vocabulary, w = contexts.vocabulary, np.abs(spread.readout)
+    largest = float(np.abs(vocabulary @ head.key).max())
+    size = float((np.abs(vocabulary) @ w).max()) + float(w @ np.abs(head.output)) * largest
+    d = vocabulary.shape[1]
+    return float(w @ np.abs(head.output)) * rounding_bound(contexts, head) + 2 * gamma(d + head.size + 6) * size
+
+
+def _range(contexts: Contexts, spread: Spread) -> float:
+    p = contexts.vocabulary @ spread.key
+    return float(np.ptp(contexts.vocabulary @ spread.readout)) + abs(spread.amplitude) * float(np.ptp(p))
+
+
+def _refuse_tight(contexts: Contexts, spread: Spread, blur: float) -> None:
+    if contexts.size > 1 and spread.gap * _range(contexts, spread) < blur / 4:
+        raise InfoFlowError(_too_many(contexts, spread.gap, blur / _range(contexts, spread)))
+
+
+def _too_many(contexts: Contexts, gap: float, error: float) -> str:
+    fit = max(int(contexts.size * math.sqrt(gap / error)), 1) if gap > 0 else 1
+    return (
+        f"expected contexts that float64 can separate, got {contexts.size} whose ids come {gap:.2g} of their range "
+        f"close where rounding is {error:.2g}; about {fit} would fit: use fewer sequences or tokens farther apart."
+    )
+
+
+def _check(
+    memory: Memory, contexts: Contexts, labels: Int[ndarray, "M d"], dense_places: int | None, seed: int
+) -> tuple[int, float, int]:
+    """(wrong places, largest error, places checked densely): every place by the lookup, the dense ones by the
+    network."""
+    places = np.flatnonzero(contexts.class_of.ravel() >= 0)
+    limit = max(DENSE_LIMIT // max(contexts.size, 1), 1)
+    count = min(len(places), limit if dense_places is None else dense_places)
+    dense = np.sort(np.random.default_rng(seed).permutation(len(places))[:count])
+    wanted = labels[contexts.class_of.ravel()[places]]
+    wrong, worst = np.zeros(len(places), dtype=bool), 0.0
+    states = memory.place_states(contexts)[places]
+    for out, at in (
+        (memory.lookup_output(states), np.arange(len(places))),
+        (memory.dense_output(states[dense]), dense),
+    ):
+        error = np.abs(out - wanted[at])
+        wrong[at] |= (np.rint(out) != wanted[at]).any(1)
+        worst = max(worst, float(error.max(initial=0.0)))
+    return int(wrong.sum()), worst, count
+
+
+def _certificate(
+    contexts: Contexts,
+    states: Float[ndarray, "M d"],
+    labels: Int[ndarray, "M d"],
+    order: Int[ndarray, " M"],
+    solved: lookup.Lookup,
+    blur: float,
+    measured: float,
+) -> Certificate:
+    """|out - Y| on the data, float64 execution in any order: exact residual + slope * blur + rounding of the ReLU
+    sum."""
+    residual = float(np.abs(solved.values + states[order] - labels[order]).max()) + UNIT
+    slope = float(np.abs(solved.slopes).max(initial=0.0)) * 2 * blur
+    rounding = lookup.rounding_bound(solved, blur) + 4 * UNIT * float(np.abs(states).max() + np.abs(labels).max())
+    parts = {"residual": residual, "slope": slope, "rounding": rounding}
+    return Certificate(
+        bound=sum(parts.values()),
+        arithmetic="float64 with rounding allowance",
+        assumptions=(f"the {contexts.size} contexts of the data",),
+        attacked=measured,
+        parts=parts,
+    )

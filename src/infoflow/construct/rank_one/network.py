@@ -1,0 +1,195 @@
+"""The block (2), (3) as a config of the project's Transformer, and its O(log m) form.
+
+One head of any size in a stream of size d, no encoder, no CLS, skips around attention and feed-forward, ReLU, scale 1.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy import ndarray
+from torch import Tensor
+
+from infoflow.construct.rank_one.contexts import Contexts
+from infoflow.construct.rank_one.head import Head
+from infoflow.construct.rank_one.lookup import Lookup, read_back
+from infoflow.errors import InfoFlowError
+from infoflow.nn import Transformer, TransformerConfig
+
+BLOCK = 1 << 17  # hidden activations held at once: they stay in cache
+SCORES = 1 << 21  # attention scores held at once
+
+
+def rank_one_config(
+    dim: int, layers: int = 1, width: int = 64, outputs: int | None = None, head_size: int = 1, **options: Any
+) -> TransformerConfig:
+    """The rank-1 Transformer of (20), any depth: value and key share v_1, head size 1, skips, ReLU, no layer norm.
+
+    `outputs`: the number of classes for token classification; None keeps the stream, with the skip of (3).
+    """
+    base: dict[str, Any] = {
+        "dim": dim,
+        "heads": (1,) * layers,
+        "head_dims": (head_size,) * layers,
+        "streams": (dim,) * layers,
+        "widths": (width,) * layers,
+        "outputs": outputs or dim,
+        "scales": (1.0,) * layers,
+        "activation": "relu",
+        "ffn_skip": True,
+        "readout_skip": outputs is None,
+        "cls": False,
+        "encoder": "none",
+        "share_key_value": True,
+    }
+    return TransformerConfig(**{**base, **options})
+
+
+def set_head(network: Transformer, head: Head) -> None:
+    """Copy the four rank-1 matrices into layer 1."""
+    layer: Any = network.attentions[0]
+    for name, matrix in head.matrices().items():
+        value = torch.from_numpy(matrix)
+        if name == "W_O":
+            layer.output.data = value
+        else:
+            getattr(layer, {"W_K": "key", "W_Q": "query", "W_V": "value"}[name]).data = value[None]
+
+
+@dataclass
+class Memory:
+    """A memorising network: the dense module, and the line t = w.h with its table."""
+
+    network: Transformer
+    lookup: Lookup | None = None
+    readout: Float[ndarray, " d"] | None = None
+
+    @property
+    def dim(self) -> int:
+        return self.network.config.dim
+
+    @property
+    def head_size(self) -> int:
+        return self.network.config.head_dims[0]
+
+    @classmethod
+    def of(cls, network: Transformer) -> "Memory":
+        """From stored weights alone: every hidden unit reads the same w, the biases are the knots."""
+        maps: Any = network.readout.maps if network.readout is not None else (None,)
+        if len(maps) != 2 or not (maps[0].weight == maps[0].weight[0]).all():
+            raise InfoFlowError("expected a memorising network (equal rows in its first map), got another one.")
+        first, last = maps
+        knots = -first.bias.detach().numpy()
+        if not (np.diff(knots) > 0).all():
+            raise InfoFlowError("expected increasing knots in the first map's bias, got others.")
+        beyond = np.r_[knots, knots[-1] + 1.0]  # the last knot is no unit: its piece simply goes on
+        table = read_back(beyond, last.bias.detach().numpy(), last.weight.detach().numpy().T)
+        return cls(network, table, first.weight[0].detach().numpy())
+
+    def fill(self, readout: Float[ndarray, " d"], solved: Lookup) -> None:
+        """Write the table into the feed-forward block."""
+        self.lookup, self.readout = solved, readout
+        block: Any = self.network.readout
+        first, last = block.maps
+        units = len(solved.knots) - 1
+        if units:
+            first.weight.data = torch.from_numpy(np.tile(readout, (units, 1)))
+            first.bias.data = torch.from_numpy(-solved.knots[:-1])
+            last.weight.data = torch.from_numpy(np.ascontiguousarray(solved.coefficients.T))
+        last.bias.data = torch.from_numpy(solved.start.copy())
+
+    def states(self, X: Float[ndarray, "B n d"], visible: ndarray | None = None) -> Float[ndarray, "B n d"]:
+        """H: what the feed-forward block sees."""
+        mask = None if visible is None else torch.from_numpy(np.ascontiguousarray(visible))
+        with torch.no_grad():
+            return self.network.represent(torch.from_numpy(np.ascontiguousarray(X)), None, mask).numpy()
+
+    def place_states(self, contexts: Contexts) -> Float[ndarray, "places d"]:
+        """H at every place of the data, flat in (N, n), as the dense module computes it."""
+        N, n = contexts.tokens.shape
+        out = np.empty((N, n, self.dim))
+        real = contexts.tokens >= 0
+        table = None if self.network.position is None else self.network.position.detach().numpy()
+        step = max(SCORES // (n * n), 1)
+        for start in range(0, N, step):
+            rows = slice(start, start + step)
+            length = int(real[rows].sum(1).max())
+            seen = None if real[rows, :length].all() and contexts.visible is None else real[rows, None, :length]
+            if contexts.visible is not None:
+                seen = contexts.visible[:length, :length] & real[rows, None, :length]
+            X = contexts.vocabulary[contexts.tokens[rows, :length]]
+            if table is not None:  # the vocabulary already holds X + E: enter behind the position table
+                out[rows, :length] = self._behind_positions(X, seen)
+            else:
+                out[rows, :length] = self.states(X, seen)
+        return out.reshape(-1, self.dim)
+
+    def _behind_positions(self, X: ndarray, seen: ndarray | None) -> ndarray:
+        layer: Any = self.network.attentions[0]
+        mask = None if seen is None else torch.from_numpy(np.ascontiguousarray(seen))
+        with torch.no_grad():
+            out: ndarray = layer(torch.from_numpy(np.ascontiguousarray(X)), X.shape[1], False, None, mask).numpy()
+        return out
+
+    def class_states(self, contexts: Contexts) -> Float[ndarray, "M d"]:
+        """H at the first place of every class."""
+        return self.place_states(contexts)[contexts.first]
+
+    def lookup_output(self, states: Float[ndarray, "k d"]) -> Float[ndarray, "k d"]:
+        """H + table(w.h), O(log m) per token: the function of the dense module."""
+        assert self.lookup is not None
+        assert self.readout is not None
+        return states + self.lookup(states @ self.readout)
+
+    def dense_output(self, states: Float[ndarray, "k d"]) -> Float[ndarray, "k d"]:
+        """The feed-forward block itself, in blocks of tokens."""
+        block: Any = self.network.readout
+        step = max(BLOCK // max(block.maps[0].bias.shape[0], 1), 1)
+        parts: list[Tensor] = []
+        with torch.no_grad():
+            for start in range(0, len(states), step):
+                parts.append(block(torch.from_numpy(states[start : start + step])))
+        return torch.cat(parts).numpy() if parts else np.empty((0, self.dim))
+
+
+def attention_network(head: Head, contexts: Contexts) -> Transformer:
+    """The attention layer (2) alone."""
+    d = contexts.vocabulary.shape[1]
+    options: dict[str, Any] = {
+        "share_key_value": False,
+        "readout": False,
+        "readout_skip": False,
+        "mask": _mask_of(contexts),
+    }
+    network = Transformer(rank_one_config(d, width=1, head_size=head.size, **options)).double()
+    set_head(network, head)
+    return network
+
+
+def _mask_of(contexts: Contexts) -> str:
+    """Causal masks are part of the configuration; padding and other masks come with the input."""
+    n = contexts.length
+    causal = contexts.visible is not None and bool((contexts.visible == np.tri(n, dtype=bool)).all())
+    return "causal" if causal else "none"
+
+
+def block_network(head: Head, contexts: Contexts, table: Float[ndarray, "n d"] | None) -> Memory:
+    """The dense module for these contexts with the head in place and a blank feed-forward block."""
+    d, n = contexts.vocabulary.shape[1], contexts.length
+    config = rank_one_config(
+        d,
+        width=max(contexts.size - 1, 1),
+        head_size=head.size,
+        share_key_value=False,
+        mask=_mask_of(contexts),
+        positions="none" if table is None else "additive",
+        length=0 if table is None else n,
+    )
+    network = Transformer(config).double()
+    set_head(network, head)
+    if table is not None:
+        assert network.position is not None
+        network.position.data = torch.from_numpy(table.copy())
+    return Memory(network)
