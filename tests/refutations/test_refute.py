@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import infoflow
+from infoflow.construct.compiler import build
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer, TransformerConfig
 from infoflow.refutations import Adapter, Collision, NoCollision, refute
@@ -172,3 +173,29 @@ def test_power_sums_leave_no_large_gap(b, limit):
 
     found = refute(Adapter(state, dim=1, domain=(0.0, 1.0)), SECOND, 8, seconds=4)
     assert 0 < found.gap <= limit
+
+
+@pytest.mark.parametrize("eps", [0.5, 0.1])
+def test_nothing_above_twice_eps_on_a_built_network(eps):
+    net = build(MIN_PAIR, 6, eps)
+    found = refute(net, MIN_PAIR, 6, seconds=3)
+    if found:
+        assert found.gap <= 2 * eps
+        assert (found.certified_error or 0.0) <= net.header["certificate"]["bound"]
+
+
+def test_a_linear_encoder_has_a_smaller_core():
+    """Rank d h < E: the state's Jacobian is singular, the attended means still give the proof."""
+    model = Transformer(TransformerConfig(dim=3, heads=(2,), head_dims=(6,), widths=(8,)))
+    model.initialise(torch.Generator().manual_seed(0))
+    found = refute(model, MIN_PAIR, 8, seconds=4)
+    check(found, model, MIN_PAIR)
+    assert found.certified_error is not None
+    assert found.sigma_min > 1e-12
+
+
+def test_a_constant_state_is_proved_without_a_search_for_twins():
+    model = Transformer(TransformerConfig(dim=1, heads=(1,), head_dims=(2,), widths=(2,)))  # all weights 0
+    found = refute(model, SECOND, 4, seconds=3)
+    assert found.state_distance < 1e-70
+    assert found.certified_error == pytest.approx(0.5, abs=0.01)

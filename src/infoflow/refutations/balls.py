@@ -52,6 +52,9 @@ class Balls:
     def columns(self, first: int, last: int) -> "Balls":
         return self._rearranged(lambda table: [row[first:last] for row in table])
 
+    def pick(self, columns: list[int]) -> "Balls":
+        return self._rearranged(lambda table: [[row[i] for i in columns] for row in table])
+
     def _rearranged(self, pick: Callable[[list[list[Scalar]]], list[list[Scalar]]]) -> "Balls":
         from flint import arb_mat
 
@@ -86,12 +89,14 @@ class Balls:
         from flint import arb, arb_mat
 
         columns = self.shape[1]
-        weights, blank = [], arb(0)
+        weights, blank, any_share = [], arb(0), arb(0.5, 0.5)
         for row, last in zip(self.value.tolist(), visible, strict=True):
             top = max((x.mid() for x in row[:last]), default=blank)  # an exact shift: it cancels
             powers = [(x - top).exp() for x in row[:last]]
             total = sum(powers, blank)
-            weights.append([e / total for e in powers] + [blank] * (columns - last))
+            shares = [e / total for e in powers]
+            # Wide scores lose the quotient, never the weight: it lies in [0, 1].
+            weights.append([p if p.is_finite() else any_share for p in shares] + [blank] * (columns - last))
         slopes = []
         for table in (a.tolist() for a in self.slopes):
             moved = []

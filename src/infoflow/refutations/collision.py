@@ -14,8 +14,8 @@ class Collision:
 
     With R(Y) = R(Z) exactly, every read-out of R, of any width and any weights, has error at least gap/2 on Y or on Z.
     `certified_error` is that number when an exact twin was proved to exist for the stored weights, else None, and the
-    pair is numerical. What a numerical pair still says is `width_bound`. `sigma_min` is the smallest singular value of
-    dR/dtheta at Z (x = centre + half sin(theta), which keeps x in the box).
+    pair is numerical. What a numerical pair still says is `width_bound`. `sigma_min` is the smallest non-zero
+    singular value of dR/dtheta at Z (x = centre + half sin(theta), which keeps x in the box).
     """
 
     Y: Float[np.ndarray, "T d"]

@@ -146,7 +146,8 @@ def rank(problem: Problem, theta: Float[Tensor, "B Td"]) -> int:
 
 
 def smallest_singular_value(problem: Problem, theta: Float[Tensor, " Td"]) -> float:
-    """sigma_N of dR/dtheta; 0 when there are more states than inputs."""
+    """The smallest singular value of dR/dtheta that counts as not zero: coordinates of R may be constant."""
     _, J = problem.jacobian(theta[None])
     s = torch.linalg.svdvals(J[0])
-    return float(s[-1]) if J.shape[-2] <= J.shape[-1] else 0.0
+    kept = s[s > RANK * s[0]]
+    return float(kept[-1]) if kept.numel() else 0.0

@@ -52,13 +52,20 @@ def _prove(model: Transformer, target: Any, pair: Float[np.ndarray, "2 T d"], bo
     Y, Z = pair
     states = [ball_state(model, constant(exact(X), 0)).value.entries() for X in (Y, Z)]
     distance = _up(sum(((a - b) ** 2 for a, b in zip(*states, strict=True)), 0).sqrt())
-    goal = ball_core(model, constant(exact(Y), 0)).value
-    free = _free_coordinates(model, Z, box)
+    if not _varying(lambda X: ball_state(model, X), Z.shape, box):
+        return _certified(target, Y, exact(Z), box, distance, "the state is the same for every input")
+    varying = _varying(lambda X: ball_core(model, X), Z.shape, box)
+
+    def core(X: Balls) -> Balls:
+        return ball_core(model, X).pick(varying)
+
+    goal = core(constant(exact(Y), 0)).value
+    free = _free_coordinates(core, Z, box)
     if isinstance(free, str):
         return Proof(None, distance, free)
 
     def system(z: Matrix) -> Balls:
-        R = ball_core(model, _tokens(Z, free, z))
+        R = core(_tokens(Z, free, z))
         return Balls(R.value - goal, R.slopes)
 
     z0 = newton(system, exact(Z.ravel()[free]).transpose())
@@ -70,18 +77,23 @@ def _prove(model: Transformer, target: Any, pair: Float[np.ndarray, "2 T d"], bo
     twin = krawczyk(system, z0, RADIUS)
     if twin is None:
         return Proof(None, distance, f"the Krawczyk step does not map the box of radius {RADIUS:g} into itself")
-    tokens = _tokens(Z, free, twin)
-    if not _inside(tokens.value, box) or not _inside(exact(Y), box):
+    reason = (
+        f"an exact twin of Y lies within {moved + RADIUS:.2g} of Z in every coordinate (Krawczyk, {PRECISION} bits)"
+    )
+    return _certified(target, Y, _tokens(Z, free, twin).value, box, distance, reason)
+
+
+def _certified(
+    target: Any, Y: Float[np.ndarray, "T d"], twin: Matrix, box: tuple[float, float], distance: float, reason: str
+) -> Proof:
+    """Half the gap between the target at Y and its largest value on the balls that hold the exact twin."""
+    if not _inside(twin, box) or not _inside(exact(Y), box):
         return Proof(None, distance, "the twin is not inside the domain")
-    high, low = (ball_target(target, table.tolist()) for table in (exact(Y), tokens.value))
+    high, low = (ball_target(target, table.tolist()) for table in (exact(Y), twin))
     if high is None or low is None:
         return Proof(None, distance, "an exact twin exists, but the target has no enclosure in balls")
     error = _down((high - low) / 2)
-    return Proof(
-        error if error > 0 else None,
-        distance,
-        f"an exact twin of Y lies within {moved + RADIUS:.2g} of Z in every coordinate (Krawczyk, {PRECISION} bits)",
-    )
+    return Proof(error if error > 0 else None, distance, reason)
 
 
 def newton(system: Callable[[Matrix], Balls], z: Matrix) -> Matrix | None:
@@ -146,14 +158,27 @@ def _tokens(Z: Float[np.ndarray, "T d"], free: list[int], z: Matrix) -> Balls:
     return Balls(value, tuple(slopes))
 
 
-def _free_coordinates(model: Transformer, Z: Float[np.ndarray, "T d"], box: tuple[float, float]) -> list[int] | str:
+def _varying(function: Callable[[Balls], Balls], shape: tuple[int, ...], box: tuple[float, float]) -> list[int]:
+    """Coordinates of a row that move at all: the others have derivative exactly 0 over the whole domain."""
+    from flint import arb, arb_mat
+
+    low, high = map(arb, box)
+    size = int(np.prod(shape))
+    everywhere = arb_mat(size, 1, [low.union(high)] * size)
+    slopes = function(_tokens(np.zeros(shape), list(range(size)), everywhere)).slopes
+    return [i for i in range(slopes[0].ncols()) if not all(slope[0, i].is_zero() for slope in slopes)]
+
+
+def _free_coordinates(
+    core: Callable[[Balls], Balls], Z: Float[np.ndarray, "T d"], box: tuple[float, float]
+) -> list[int] | str:
     """N coordinates of Z away from the faces of the box whose columns of dR/dx are as independent as can be had."""
     from scipy.linalg import qr
 
     low, high = box
     margin = np.minimum(Z - low, high - Z).ravel() / (high - low)
     inner = np.flatnonzero(margin > MARGIN)
-    slopes = ball_core(model, _tokens(Z, list(range(Z.size)), exact(Z.ravel()).transpose())).slopes
+    slopes = core(_tokens(Z, list(range(Z.size)), exact(Z.ravel()).transpose())).slopes
     J = np.array([[float(x.mid()) for x in a.entries()] for a in slopes]).T
     N = J.shape[0]
     if inner.size < N:
