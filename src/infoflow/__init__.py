@@ -13,10 +13,15 @@ __version__ = "0.1.0"
 
 # public name -> module that defines it; loaded on first use.
 _LAZY: dict[str, str] = {
+    "predict": "infoflow.flow.predict",
+    "plan": "infoflow.flow.plan",
+    "trace": "infoflow.flow.trace",
+    "scale": "infoflow.flow.scale",
     "refute": "infoflow.refutations.search",
     "load": "infoflow.nn.files",
     "fit": "infoflow.train.fit",
     "fit_many": "infoflow.train.fit",
+    "probe": "infoflow.probes.summary",
 }
 
 __all__ = ["Architecture", "InfoFlowError", "JobError", *_LAZY]
