@@ -20,7 +20,7 @@ from jaxtyping import Float
 from infoflow.errors import InfoFlowError, JobError
 
 Encoder = Callable[[np.ndarray], np.ndarray]
-SAMPLES = 65  # first points on an edge; more are added until the angle between neighbours is small
+SAMPLES = (65, 513, 4097)  # first points on an edge; more are added until the angle between neighbours is small
 SMALLEST_CELL = 1e-15
 FINEST = 1e-16  # an edge is not divided below this
 CONTINUOUS = 1e-6  # a latent that still differs by this across the last cell jumps, at float64 resolution
@@ -84,6 +84,13 @@ def _hemisphere(w: Float[np.ndarray, "batch 2"]) -> Float[np.ndarray, "batch 3"]
     return np.clip(np.concatenate([0.5 + flat, height[:, None]], axis=1), 0, 1)
 
 
+class ZeroOnEdge(Exception):
+    """Two points as close as float64 allows between which g passes 0, or jumps."""
+
+    def __init__(self, low: np.ndarray, high: np.ndarray) -> None:
+        self.low, self.high = low, high
+
+
 def _bisect_line(g: Encoder) -> tuple[np.ndarray, np.ndarray]:
     low, high = np.array([0.0]), np.array([2.0])
     at_low = float(g(low[None])[0, 0])  # g(2) = -g(0): the ends have opposite signs, or are zeros
@@ -98,9 +105,22 @@ def _bisect_line(g: Encoder) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _bisect_square(g: Encoder) -> tuple[np.ndarray, np.ndarray]:
+    """More samples an edge until the winding numbers agree: odd outside, sums of their halves inside."""
+    for samples in SAMPLES:
+        try:
+            found = _nested_cells(g, samples)
+        except ZeroOnEdge as edge:
+            return edge.low, edge.high
+        if found is not None:
+            return found
+    raise JobError("expected winding numbers that add up, they do not at any sampling; the encoder is not continuous.")
+
+
+def _nested_cells(g: Encoder, samples: int) -> tuple[np.ndarray, np.ndarray] | None:
     low, high = np.array([-1.0, -1.0]), np.array([1.0, 1.0])
-    if winding(g, low, high) == 0:
-        raise JobError("expected an odd winding number on the equator, got 0; the encoder is not continuous.")
+    turns = winding(g, low, high, samples)
+    if turns % 2 == 0:
+        return None
     while (high - low).max() > SMALLEST_CELL:
         axis = int((high - low).argmax())
         middle = (low[axis] + high[axis]) / 2
@@ -108,30 +128,31 @@ def _bisect_square(g: Encoder) -> tuple[np.ndarray, np.ndarray]:
             break
         left_high, right_low = high.copy(), low.copy()
         left_high[axis] = right_low[axis] = middle
-        if winding(g, low, left_high) != 0:
-            high = left_high
-        elif winding(g, right_low, high) != 0:
-            low = right_low
-        else:  # the zero lies on the cut, or the samples missed it: stay where the whole cell has one
-            break
+        left, right = winding(g, low, left_high, samples), winding(g, right_low, high, samples)
+        if left + right != turns:  # the samples missed a turn
+            return None
+        if left != 0:
+            high, turns = left_high, left
+        else:
+            low, turns = right_low, right
     return low, high
 
 
-def winding(g: Encoder, low: Float[np.ndarray, "2"], high: Float[np.ndarray, "2"]) -> int:
+def winding(g: Encoder, low: Float[np.ndarray, "2"], high: Float[np.ndarray, "2"], samples: int) -> int:
     """Turns of g around 0 along the boundary of a rectangle, counted over points close enough to follow the angle."""
     corners = np.array([low, [high[0], low[1]], high, [low[0], high[1]], low])
     total = 0.0
     for start, end in pairwise(corners):
-        values = _edge(g, start, end)
+        values = _edge(g, start, end, samples)
         z = values[:, 0] + 1j * values[:, 1]
         total += float(np.angle(z[1:] * np.conj(z[:-1])).sum())
     return round(total / (2 * math.pi))
 
 
-def _edge(g: Encoder, start: np.ndarray, end: np.ndarray) -> Float[np.ndarray, "points 2"]:
+def _edge(g: Encoder, start: np.ndarray, end: np.ndarray, samples: int) -> Float[np.ndarray, "points 2"]:
     """g along an edge, divided until neighbours differ by less than the larger of them (an angle below 90 degrees)."""
     length = float(np.abs(end - start).max())
-    t = np.linspace(0, 1, SAMPLES)
+    t = np.linspace(0, 1, samples)
     values = g(start + t[:, None] * (end - start))
     while True:
         norm = np.linalg.norm(values, axis=1)
@@ -140,7 +161,16 @@ def _edge(g: Encoder, start: np.ndarray, end: np.ndarray) -> Float[np.ndarray, "
         middle = (t[1:] + t[:-1])[wide] / 2
         middle = middle[(middle > t[:-1][wide]) & (middle < t[1:][wide])]
         if middle.size == 0:
+            _refuse_zero(start + t[:, None] * (end - start), norm, jump)
             return values
         order = np.argsort(np.concatenate([t, middle]), kind="stable")
         new = g(start + middle[:, None] * (end - start))
         t, values = np.concatenate([t, middle])[order], np.concatenate([values, new])[order]
+
+
+def _refuse_zero(points: np.ndarray, norm: np.ndarray, jump: np.ndarray) -> None:
+    """Neighbours that stay further apart than they are from 0, however close: the zero is here, or g jumps."""
+    unresolved = np.flatnonzero(jump > 0.7 * np.maximum(norm[1:], norm[:-1]))
+    if unresolved.size or (norm == 0).any():
+        at = int(unresolved[0]) if unresolved.size else int(norm.argmin())
+        raise ZeroOnEdge(points[at], points[min(at + 1, len(points) - 1)])
