@@ -62,8 +62,8 @@ def rounding_bound(contexts: Contexts, head: Head) -> float:
 
     Projections: |dp| <= gamma_{d+s} |V||v|, the same for q. Logits: |dp| Q + P |dq| + |dp||dq| + 8 u P Q =: e (the 8
     covers product, shift and its cancellation). Weights: relative error e^e - 1 + 8 u =: h (8 u for exp). An average
-    whose weights err by h relatively moves by at most h/(1-h) times its mean absolute deviation <= P; the sums add 2 gamma_{n+2} P
-    and the keys |dp| themselves; an underflowing weight adds at most n 2^-1022 P.
+    whose weights err by h relatively moves by at most h/(1-h) times its mean absolute deviation <= P; the sums add
+    2 gamma_{n+2} P and the keys |dp| themselves; an underflowing weight adds at most n 2^-1022 P.
     """
     n, d = contexts.members.shape[1], contexts.vocabulary.shape[1]
     size = np.abs(contexts.vocabulary)
@@ -124,23 +124,37 @@ def certify_gap(contexts: Contexts, head: Head, s: Float[ndarray, " M"], measure
             found = certify_by_balls(contexts, head, s, bits)
             if found.holds:
                 return found
-    return saturated_order(contexts, head)
+    found = saturated_order(contexts, head)
+    return found if found.holds else saturated_order(contexts, head, 1024)
 
 
 def certify_by_balls(contexts: Contexts, head: Head, s: Float[ndarray, " M"], bits: int = 64) -> GapCertificate:
     """Balls of same-token neighbours, in the order of the float64 averages or of the midpoints, must be disjoint."""
     averages, _ = enclose(contexts, head, bits)
     middle = np.array([float(ball.mid()) for ball in averages])
-    order = np.lexsort((s, middle, contexts.query))
+    order = np.lexsort((middle, contexts.query))
     same = np.flatnonzero(np.diff(contexts.query[order]) == 0)
+    if (np.diff(middle[order])[same] == 0).any():  # float64 cannot rank the midpoints: the balls themselves do
+
+        def rank(i: int, j: int) -> int:
+            if contexts.query[i] != contexts.query[j]:
+                return 1 if contexts.query[i] > contexts.query[j] else -1
+            return 1 if averages[i].mid() > averages[j].mid() else -1
+
+        order = np.array(sorted(order.tolist(), key=cmp_to_key(rank)))
     smallest = math.inf
     for at in same.tolist():
         difference = averages[order[at + 1]] - averages[order[at]]
         if not difference > 0:
             return GapCertificate(0.0, -math.inf, "Arb enclosures overlap", bits, contexts.size, False, holds=False)
-        smallest = min(smallest, float(difference.lower()))
+        smallest = min(smallest, float((difference.lower().log() / math.log(10)).lower()))
     kept = bool((np.diff(s[order])[same] > 2 * rounding_bound(contexts, head)).all())
-    return GapCertificate(smallest, math.log10(smallest), "Arb enclosures", bits, contexts.size, kept)
+    return GapCertificate(_power(smallest), smallest, "Arb enclosures", bits, contexts.size, kept)
+
+
+def _power(log10: float) -> float:
+    """10^log10 rounded down a little, 0 below float64."""
+    return 10.0**log10 * (1 - 1e-12) if log10 > -300 else 0.0
 
 
 def saturated_order(contexts: Contexts, head: Head, bits: int = 128) -> GapCertificate:
@@ -161,8 +175,7 @@ def saturated_order(contexts: Contexts, head: Head, bits: int = 128) -> GapCerti
         return GapCertificate(0.0, -math.inf, "minor identity undecided", bits, contexts.size, False, holds=False)
     finally:
         flint.ctx.prec = before
-    gap = 10.0**smallest if smallest > -300 else 0.0
-    return GapCertificate(gap, smallest, "minor identity", bits, contexts.size, False)
+    return GapCertificate(_power(smallest), smallest, "minor identity", bits, contexts.size, False)
 
 
 class _Undecided(Exception):

@@ -79,6 +79,15 @@ class ContextMap:
         return min(math.log10(self.amplitude) + self.certificate.log10_gap, tokens)
 
     @property
+    def float64(self) -> bool:
+        """Float64 execution keeps the ids apart: in some coordinate |a_i| gap exceeds twice the rounding of H_i."""
+        if not self.certificate.float64 or math.isinf(self.certificate.gap):
+            return self.certificate.float64
+        a, x = np.abs(self.head.output), np.abs(self.contexts.vocabulary).max(0)
+        rounding = 2 * UNIT * (x + 2 * a * float(np.abs(self.averages).max()))
+        return bool((a * self.certificate.gap > 2 * rounding).any())
+
+    @property
     def gap(self) -> float:
         return 10.0**self.log10_gap if self.log10_gap > -300 else 0.0
 
@@ -125,7 +134,7 @@ class ContextMap:
             "paper_log10_gap": scales.paper_gap(self.contexts, self.apart),
             "method": self.certificate.method,
             "bits": self.certificate.bits,
-            "float64": self.certificate.float64,
+            "float64": self.float64,
         }
 
 

@@ -82,7 +82,7 @@ def contexts_of(
     token, group = tokens.ravel()[real], set_of_place.ravel()[real]
     reduced = _reduced(sets)
     first, inverse = unique_pairs(token, reduced[group])
-    full_first, full_inverse = unique_pairs(token, group)
+    full_first, _ = unique_pairs(token, group)
     class_of = np.full(tokens.size, -1, dtype=np.int64)
     class_of[real] = inverse
     return Contexts(
@@ -95,7 +95,7 @@ def contexts_of(
         class_of=class_of.reshape(tokens.shape),
         first=places[first],
         merged=len(full_first) - len(first),
-        proportional=_proportional_pair(inverse, full_inverse, places) if len(full_first) > len(first) else None,
+        proportional=_proportional_pair(inverse[full_first], places[full_first]),
     )
 
 
@@ -200,12 +200,14 @@ def _reduced(sets: Int[ndarray, "S n"]) -> Int[ndarray, " S"]:
     return stands
 
 
-def _proportional_pair(merged: ndarray, full: ndarray, places: ndarray) -> tuple[int, int]:
-    """Two places of one merged class whose full multisets differ."""
-    order = np.lexsort((full, merged))
-    clash = np.flatnonzero((np.diff(merged[order]) == 0) & (np.diff(full[order]) != 0))[0]
-    pair = sorted((int(places[order[clash]]), int(places[order[clash + 1]])))
-    return pair[0], pair[1]
+def _proportional_pair(merged: Int[ndarray, " F"], places: Int[ndarray, " F"]) -> tuple[int, int] | None:
+    """The first two places whose full classes differ and whose merged class is one; None when nothing merged."""
+    order = np.lexsort((places, merged))
+    clash = np.flatnonzero(np.diff(merged[order]) == 0)
+    if not len(clash):
+        return None
+    at = clash[places[order[clash]].argmin()]
+    return int(places[order[at]]), int(places[order[at + 1]])
 
 
 def unique_pairs(a: Int[ndarray, " k"], b: Int[ndarray, " k"]) -> tuple[Int[ndarray, " u"], Int[ndarray, " k"]]:

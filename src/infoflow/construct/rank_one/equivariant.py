@@ -10,7 +10,7 @@ and relu(z), relu(-z) with weights -1, +1 cancel the skip. The penalty is token-
 tokens, which no token-wise map can): tokens outside the cube become huge.
 
 Attention: v = (1, D, .., D^{d-1}) makes the D^d grid tokens equally spaced; p >= 0, q = beta p, beta > 0,
-W_O = A v/|v|^2 and t = v.H = p_k + A s_k. A token outside has p >= M v.1 = M p_max, and weights do not decrease in p, so
+W_O = A v/|v|^2 and t = v.H = p_k + A s_k. A token outside has p >= M v.1 = M p_max, weights do not decrease in p, so
 s >= mean(p) >= M p_max / n: with M = 2 n (1+A)/A every token of such a sequence has t >= 2 (1+A) p_max, above every
 regular id.
 

@@ -107,6 +107,7 @@ def rounding_bound(lookup: Lookup, readout_error: float) -> float:
     reach = lookup.knots[1:, None] * heavy - first  # sum |c_j| (t - t_j) at the next knot
     u = 2.0**-53
     gamma = (len(lookup.knots) + 2) * u / (1 - (len(lookup.knots) + 2) * u)
-    reach = np.maximum(reach, 0) * (1 + 1e-9) + readout_error * heavy
+    span = float(np.abs(lookup.knots).max())
+    reach = np.maximum(reach, 0) + (8 * len(lookup.knots) * u * span + readout_error) * heavy  # its own rounding too
     worst = heavy * readout_error + 2 * u * reach + gamma * (np.abs(lookup.start) + reach)
-    return float(worst.max(initial=0.0))
+    return float(worst.max(initial=0.0)) * (1 + 1e-9)

@@ -24,7 +24,7 @@ from infoflow.construct.rank_one.head import Head
 from infoflow.construct.rank_one.network import Memory, block_network
 from infoflow.construct.rank_one.positions import Encoding, encoding
 from infoflow.construct.rank_one.search import Spread, find_spread
-from infoflow.errors import InfoFlowError
+from infoflow.errors import InfoFlowError, JobError
 
 DENSE_LIMIT = 2_000_000_000  # hidden activations of a full dense check; above it a sample is checked densely
 
@@ -38,8 +38,7 @@ class Memorizer:
     labels: Int[ndarray, "M d"]
     spread: Spread
     certificate: Certificate
-    wrong: int
-    max_error: float
+    max_error: float  # below 1/2: no label is wrong
     dense_places: int  # places evaluated with the dense network; all others with the O(log m) form of it
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -110,10 +109,11 @@ def memorize_contexts(
     solved = lookup.solve(t[order], (labels - states)[order])
     memory.fill(spread.readout, solved)
     solved_at = clock()
-    wrong, worst, dense = _check(memory, contexts, labels, dense_places, seed)
-    certificate = _certificate(contexts, states, labels, order, solved, blur, worst)
+    worst, dense = _check(memory, contexts, labels, dense_places, seed)
+    blurs = {"readout": blur, "state": _state_error(contexts, head)}
+    certificate = _certificate(contexts, states, labels, order, solved, blurs, worst)
     seconds = {"search": searched - started, "solve": solved_at - searched, "check": clock() - solved_at}
-    return Memorizer(memory, contexts, labels, spread, certificate, wrong, worst, dense, seconds)
+    return Memorizer(memory, contexts, labels, spread, certificate, worst, dense, seconds)
 
 
 def _square(w: ndarray) -> float:
@@ -177,7 +177,7 @@ def _order_hint(contexts: Contexts, one: int, other: int) -> str:
     n = contexts.length
     seen = np.ones((n, n), dtype=bool) if contexts.visible is None else contexts.visible
     views = [np.where(seen[flat % n], contexts.tokens[flat // n], -1) for flat in (one, other)]
-    differ = one % n != other % n or not np.array_equal(*views)
+    differ = one % n != other % n or not np.array_equal(views[0], views[1])
     return ", or let order count with positions=corollary (--positions corollary)" if differ else ""
 
 
@@ -188,6 +188,14 @@ def _readout_error(contexts: Contexts, head: Head, spread: Spread) -> float:
     size = float((np.abs(vocabulary) @ w).max()) + float(w @ np.abs(head.output)) * largest
     d = vocabulary.shape[1]
     return float(w @ np.abs(head.output)) * rounding_bound(contexts, head) + 2 * gamma(d + head.size + 6) * size
+
+
+def _state_error(contexts: Contexts, head: Head) -> float:
+    """|H computed - H| per coordinate."""
+    largest = float(np.abs(contexts.vocabulary @ head.key).max())
+    a = float(np.abs(head.output).max())
+    size = float(np.abs(contexts.vocabulary).max()) + a * largest
+    return a * rounding_bound(contexts, head) + 2 * gamma(head.size + 6) * size
 
 
 def _range(contexts: Contexts, spread: Spread) -> float:
@@ -210,8 +218,8 @@ def _too_many(contexts: Contexts, gap: float, error: float) -> str:
 
 def _check(
     memory: Memory, contexts: Contexts, labels: Int[ndarray, "M d"], dense_places: int | None, seed: int
-) -> tuple[int, float, int]:
-    """(wrong places, largest error, places checked densely): every place by the lookup, the dense ones by the
+) -> tuple[float, int]:
+    """(largest error, places checked densely): every place by the lookup, the dense ones by the
     network."""
     places = np.flatnonzero(contexts.class_of.ravel() >= 0)
     limit = max(DENSE_LIMIT // max(contexts.size, 1), 1)
@@ -227,7 +235,13 @@ def _check(
         error = np.abs(out - wanted[at])
         wrong[at] |= (np.rint(out) != wanted[at]).any(1)
         worst = max(worst, float(error.max(initial=0.0)))
-    return int(wrong.sum()), worst, count
+    if wrong.any():
+        raise JobError(
+            f"expected every label right, got {int(wrong.sum())} of {len(places)} wrong (largest error {worst:.3g}): "
+            f"{contexts.size} contexts with these labels are more than float64 can hold; use fewer sequences, fewer "
+            "classes of labels, or tokens farther apart."
+        )
+    return worst, count
 
 
 def _certificate(
@@ -236,14 +250,16 @@ def _certificate(
     labels: Int[ndarray, "M d"],
     order: Int[ndarray, " M"],
     solved: lookup.Lookup,
-    blur: float,
+    blurs: dict[str, float],
     measured: float,
 ) -> Certificate:
     """|out - Y| on the data, float64 execution in any order: exact residual + slope * blur + rounding of the ReLU
     sum."""
     residual = float(np.abs(solved.values + states[order] - labels[order]).max()) + UNIT
-    slope = float(np.abs(solved.slopes).max(initial=0.0)) * 2 * blur
-    rounding = lookup.rounding_bound(solved, blur) + 4 * UNIT * float(np.abs(states).max() + np.abs(labels).max())
+    slope = float(np.abs(solved.slopes).max(initial=0.0)) * 2 * blurs["readout"] + 2 * blurs["state"]
+    rounding = lookup.rounding_bound(solved, blurs["readout"]) + 4 * UNIT * float(
+        np.abs(states).max() + np.abs(labels).max()
+    )
     parts = {"residual": residual, "slope": slope, "rounding": rounding}
     return Certificate(
         bound=sum(parts.values()),

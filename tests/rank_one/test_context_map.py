@@ -1,0 +1,202 @@
+"""Theorem 2: ids separate at every scale, certificates agree with exact arithmetic, masks and duplicates included."""
+
+import itertools
+import math
+from pathlib import Path
+
+import flint
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from infoflow.construct.rank_one import certificate as ce
+from infoflow.construct.rank_one import contexts as cx
+from infoflow.construct.rank_one import scales
+from infoflow.construct.rank_one.context_map import ContextMap
+from infoflow.construct.rank_one.head import Head, attention_average, dyadic_shares
+from infoflow.construct.rank_one.separation import check_contextual_mapping, same_token_gap
+from infoflow.errors import InfoFlowError
+from infoflow.nn import files
+
+
+def distinct(V: int, d: int, n: int, N: int, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    vocabulary = rng.normal(size=(V, d))
+    return vocabulary[np.array([rng.choice(V, n, replace=False) for _ in range(N)])]
+
+
+def exact_averages(contexts: cx.Contexts, head: Head, bits: int) -> list:
+    return ce.enclose(contexts, head, bits)[0]
+
+
+@settings(max_examples=30)
+@given(
+    st.integers(2, 9), st.integers(1, 4), st.integers(1, 5), st.integers(1, 12), st.sampled_from(cx.MASKS),
+    st.integers(0, 10**6),
+)  # fmt: skip
+def test_auto_separates_any_data_that_can_be_separated(
+    V: int, d: int, n: int, N: int, mask: cx.Mask, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    tokens = rng.integers(0, V, size=(N, n))  # duplicates included
+    if "padding" in mask:
+        tokens[np.arange(n) >= rng.integers(1, n + 1, size=(N, 1))] = -1
+    contexts = cx.contexts_of(rng.normal(size=(V, d)), tokens, mask)
+    made = ContextMap.fit(contexts, merge=True, draws=4, seed=seed)
+    assert made.certificate.holds
+    assert made.certificate.float64
+    r = made.apart.largest * (1 + 1e-9) + made.amplitude * made.apart.largest
+    assert check_contextual_mapping(contexts, made.ids(), r, made.gap * 0.999, made.head.key) is None
+    assert made.gap > 0
+
+
+@pytest.mark.parametrize(
+    ("V", "d", "n", "N", "known"),
+    [
+        (4, 2, 2, 4, {"auto": -1.9, "sufficient": -21, "paper": -6790}),
+        (10, 3, 4, 20, {"auto": -3.4, "sufficient": -121, "paper": -6.3e5}),
+        (50, 8, 8, 200, {"auto": -5.3, "sufficient": -14091}),
+    ],
+)
+def test_the_three_scales_reach_the_known_gaps(V: int, d: int, n: int, N: int, known: dict[str, float]) -> None:
+    X = distinct(V, d, n, N)
+    for scale, log10_gap in known.items():
+        made = ContextMap.fit(X, scale)  # type: ignore[arg-type]
+        assert made.log10_gap >= log10_gap
+        assert made.log10_gap >= scales.paper_gap(made.contexts, made.apart)  # what (8) promises
+        assert made.certificate.float64 == (scale == "auto" or made.certificate.method.startswith("a-priori"))
+    assert made.contexts.size <= n * N
+
+
+def test_the_papers_scale_is_provably_separate_and_bit_identical_in_float64() -> None:
+    made = ContextMap.fit(distinct(6, 2, 3, 10), "paper")
+    pair = same_token_gap(made.contexts.query, made.averages)
+    assert pair is not None
+    assert pair.gap == 0.0  # what float64 sees
+    assert made.certificate.method == "minor identity"
+    assert -1e7 < made.certificate.log10_gap < -1000
+    assert not made.float64
+
+
+@pytest.mark.parametrize("scale", ["auto", "sufficient"])
+def test_every_certificate_agrees_with_high_precision(scale: str) -> None:
+    made = ContextMap.fit(distinct(7, 2, 3, 12, seed=4), scale)  # type: ignore[arg-type]
+    contexts, head = made.contexts, made.head
+    bits = 4000
+    balls = exact_averages(contexts, head, bits)
+    error = max(abs(float(ball - s)) for ball, s in zip(balls, made.averages.tolist(), strict=True))
+    assert error <= ce.rounding_bound(contexts, head)
+    before, flint.ctx.prec = flint.ctx.prec, bits
+    try:
+        truth = min(
+            abs(balls[i] - balls[j])
+            for i, j in itertools.combinations(range(contexts.size), 2)
+            if contexts.query[i] == contexts.query[j]
+        )
+        log10 = float((truth.log() / flint.arb(10).log()).mid())
+    finally:
+        flint.ctx.prec = before
+    for found in (
+        ce.certify_by_balls(contexts, head, made.averages, 2000),
+        ce.saturated_order(contexts, head),
+        made.certificate,
+    ):
+        assert found.holds
+        assert found.log10_gap <= log10 + 1e-9
+        assert found.log10_gap >= log10 - (1e-6 if "a-priori" not in found.method else 0.1)
+
+
+def test_balls_refuse_what_is_not_separate() -> None:
+    """One dimension, values 1 2 4 and 1 3 3 with q = 0-like tiny beta: equal means cannot be told apart by 64 bits."""
+    contexts = cx.contexts_of(np.array([[1.0], [2.0], [3.0], [4.0]]), np.array([[0, 1, 3], [0, 2, 2], [1, 1, 2]]))
+    head = Head(np.ones(1), np.full(1, 1e-40), np.ones(1))
+    s = attention_average(contexts, contexts.vocabulary[:, 0], 1e-40 * contexts.vocabulary[:, 0])
+    assert not ce.certify_by_balls(contexts, head, s, 64).holds
+    assert not ce.saturated_order(contexts, head, 64).holds  # here the terms of the identity cancel to first order
+    assert ce.certify_gap(contexts, head, s, 0.0).holds  # more bits see the 1e-41
+
+
+def test_all_subsets_of_a_line_separate() -> None:
+    """All n-subsets of {1..m}, d = 1, (12, 6): 5 544 contexts; beta = 0 gives gap 0 there, equal sums."""
+    subsets = np.array(list(itertools.combinations(range(12), 6)))
+    contexts = cx.contexts_of(np.arange(1.0, 13.0)[:, None], subsets)
+    made = ContextMap.fit(contexts)
+    assert contexts.size == 12 * math.comb(11, 5)
+    assert made.relative_gap >= 9.4e-7
+    assert made.float64
+    mean = attention_average(contexts, contexts.vocabulary[:, 0], np.zeros(12))
+    pair = same_token_gap(contexts.query, mean)
+    assert pair is not None
+    assert pair.gap < 1e-15
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 64])
+def test_head_size_is_irrelevant_and_all_matrices_have_rank_one(size: int) -> None:
+    X = distinct(8, 3, 4, 10)
+    made = ContextMap.fit(X, head_size=size)
+    one = ContextMap.fit(X)
+    assert dyadic_shares(size).sum() == 1.0
+    assert np.abs(made.ids() - one.ids()).max() == 0.0
+    for name, matrix in made.head.matrices().items():
+        rows = matrix if name != "W_O" else matrix.T
+        ratio = rows / rows[0]
+        assert (ratio == ratio[:, :1]).all(), name  # exact powers of two: rank 1 as stored
+    with torch.no_grad():
+        ids = made.network()(torch.from_numpy(X)).numpy()
+    assert np.abs(ids - made.ids()).max() < 4e-15
+
+
+def test_causal_classes_are_visible_ones() -> None:
+    """(1,2,3) and (1,2,4) agree on positions 1 and 2 under a causal mask, whatever their vocabularies."""
+    contexts = cx.contexts_of(np.arange(1.0, 5.0)[:, None], np.array([[0, 1, 2], [0, 1, 3]]), "causal")
+    assert contexts.size == 4
+    made = ContextMap.fit(contexts)
+    ids = made.ids()
+    assert (ids[0, :2] == ids[1, :2]).all()
+    assert ids[0, 2] != ids[1, 2]
+
+
+def test_masked_maps_keep_the_known_gaps() -> None:
+    """Shared prefixes, (500, 16, 32, 300) scaled to a quarter of the sequences."""
+    rng = np.random.default_rng(0)
+    vocabulary, tokens = rng.normal(size=(500, 16)), rng.integers(0, 500, size=(75, 32))
+    tokens[1::3, :20] = tokens[::3, :20]
+    padded = tokens.copy()
+    padded[np.arange(32) >= rng.integers(4, 33, size=(75, 1))] = -1
+    for mask, table, known in (
+        ("causal", tokens, 8.0e-6),
+        ("padding", padded, 2.4e-5),
+        ("causal+padding", padded, 8e-6),
+    ):
+        made = ContextMap.fit(cx.contexts_of(vocabulary, table, mask), draws=4)  # type: ignore[arg-type]
+        assert made.relative_gap >= known
+        assert made.float64
+
+
+def test_one_token_and_one_place_are_contexts_too() -> None:
+    made = ContextMap.fit(np.ones((1, 1, 1)))
+    assert made.contexts.size == 1
+    assert math.isinf(made.certificate.log10_gap)
+    assert made.to_json()["float64"]
+
+
+def test_wrong_calls_are_one_sentence() -> None:
+    x, y = [1.0, 0.0], [0.0, 1.0]
+    with pytest.raises(InfoFlowError, match="proportional multisets at sequence 1 position 1"):
+        ContextMap.fit([[x, y], [x, x, y, y]], mask="padding")
+    assert ContextMap.fit([[x, y], [x, x, y, y]], mask="padding", merge=True).certificate.holds
+    with pytest.raises(InfoFlowError, match="scale"):
+        ContextMap.fit([[x, y]], scale="large")  # type: ignore[arg-type]
+    with pytest.raises(InfoFlowError, match="head_size"):
+        ContextMap.fit([[x, y]], head_size=0)
+
+
+def test_saved_head_loads_bit_for_bit(tmp_path: Path) -> None:
+    made = ContextMap.fit(distinct(8, 3, 4, 10), head_size=3)
+    network = made.network()
+    loaded = files.load(made.save(tmp_path / "map.safetensors"))
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, loaded.state_dict()[name])
+    assert loaded.header["certificate"] == made.certificate.to_json()
