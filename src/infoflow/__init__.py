@@ -19,6 +19,8 @@ _LAZY: dict[str, str] = {
     "scale": "infoflow.flow.scale",
     "refute": "infoflow.refutations.search",
     "load": "infoflow.nn.files",
+    "build": "infoflow.construct.compiler",
+    "certify": "infoflow.construct.certification",
     "fit": "infoflow.train.fit",
     "fit_many": "infoflow.train.fit",
     "probe": "infoflow.probes.summary",

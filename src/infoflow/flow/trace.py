@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.flow.counting import Mode, mode_cost
+from infoflow.flow.estimate import check_length
 from infoflow.flow.program import choose
 from infoflow.flow.sets import PositionHead, Slot, Step, Ties, pack, simulate, sizes, unpack
 from infoflow.targets import Target
@@ -134,7 +135,7 @@ def _tokens(X: Any, target: Target) -> np.ndarray:
         raise InfoFlowError(f"expected tokens of shape (T, {target.dim}), got {tokens.shape}.")
     if not np.isfinite(tokens).all():
         raise InfoFlowError("expected finite tokens, got NaN or infinity; correct the input.")
-    target.check_length(len(tokens))
+    check_length(target, len(tokens))
     return tokens
 
 

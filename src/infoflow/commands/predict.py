@@ -1,0 +1,42 @@
+"""infoflow predict TARGET ARCH -T 64: the verdict before training."""
+
+import click
+
+from infoflow.architecture import Architecture
+from infoflow.commands.flow_options import arch_argument, count_option, target_argument, weight_bound_option
+from infoflow.commands.options import emit, join_words, json_option, length_option
+from infoflow.flow.predict import predict
+from infoflow.targets import parse
+
+
+@click.command("predict")
+@target_argument
+@arch_argument
+@length_option
+@click.option("--eps", type=float, default=1e-2, show_default=True, help="Error asked for, in the largest norm.")
+@weight_bound_option
+@count_option
+@click.option("--temperature", is_flag=True, help="Add how sharp attention must become on samples (takes seconds).")
+@json_option
+def command(
+    target: str,
+    arch: tuple[str, ...],
+    T: int,
+    eps: float,
+    weight_bound: float | None,
+    count: str,
+    temperature: bool,
+    as_json: bool,
+) -> None:
+    """What ARCH can do with TARGET: constructed, proved hard or open, with exact exponents and reasons.
+
+    \b
+    infoflow predict pairwise_max:D=4,d=4 heads=4,4 embed=24 -T 64
+    infoflow predict kth_largest:k=2 heads=1 embed=4 -T 64 --eps 1e-4
+    """
+    parsed = Architecture.parse(join_words(arch))
+    found = predict(parse(target), parsed, T, eps, weight_bound, count, temperature)  # type: ignore[arg-type]
+    if as_json:
+        emit(found.to_json())
+    else:
+        click.echo(str(found))

@@ -1,0 +1,163 @@
+"""plan: the cheapest architectures for a target, and why no cheaper one."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from infoflow.architecture import Architecture
+from infoflow.errors import InfoFlowError
+from infoflow.flow.estimate import Count, estimate_counting
+from infoflow.flow.layout import Layout, Refused, schedules
+from infoflow.flow.predict import check_call
+from infoflow.flow.tables import columns
+from infoflow.targets import Target
+
+MEASURES = ("layers", "total heads", "sum of embed", "parameters")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One architecture. `parameters` counts the Section 3 model with its default widths; `reason` says what it is best
+    in, or what it trades, and which jobs fill its heads."""
+
+    heads: tuple[int, ...]
+    embed: tuple[int, ...]
+    parameters: int
+    reason: str
+
+    @property
+    def arch(self) -> Architecture:
+        return Architecture(self.heads, self.embed)
+
+    @property
+    def measures(self) -> tuple[int, int, int, int]:
+        return len(self.heads), sum(self.heads), sum(self.embed), self.parameters
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Architectures none of which is beaten in layers, total heads, sum of E and parameters together.
+
+    `kind` is "layout" where explicit weights follow (`predict` gives widths at an eps), "estimate" where only counting
+    speaks.
+    """
+
+    target: str
+    T: int
+    kind: Literal["layout", "estimate"]
+    options: tuple[Option, ...]
+    reasons: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        head = ["heads", "embed", "layers", "total heads", "sum of embed", "parameters", "why"]
+        rows = [[_join(o.heads), _join(o.embed), *o.measures, o.reason] for o in self.options]
+        notes = "\n".join(f"- {reason}" for reason in self.reasons)
+        return f"{self.target}  T={self.T}  ({self.kind})\n\n{columns(head, rows)}\n\n{notes}"
+
+
+def plan(
+    target: Target,
+    T: int,
+    max_layers: int = 6,
+    max_heads: int = 8,
+    weight_bound: float | None = 1.0,
+    count: Count = "ordered",
+) -> Plan:
+    """Pareto-best architectures over (layers, total heads, sum of E, parameters).
+
+    Tree scores: every schedule of their messages and reads on layer-by-head slots that cannot be lowered anywhere, with
+    the least embeddings. Other targets: the smallest architectures with counting exponent 0, an estimate.
+    """
+    check_call(target, T, 1e-2, weight_bound)
+    for name, value in (("max_layers", max_layers), ("max_heads", max_heads)):
+        if value < 1:
+            raise InfoFlowError(f"expected {name} of at least 1, got {value}.")
+    try:
+        layouts = list(schedules(target, max_layers, max_heads, T))
+    except Refused as refused:
+        return _by_counting(target, T, max_layers, max_heads, count, refused.reasons)
+    if not layouts:
+        raise InfoFlowError(
+            f"expected room for the target's messages and reads, found no schedule with at most {max_layers} layers "
+            f"of at most {max_heads} heads; raise --max-layers or --max-heads."
+        )
+    found = [(layout.heads, layout.embed, _jobs(layout)) for layout in layouts]
+    options = _pareto([_option(target, T, *item) for item in found])
+    height = max(max(term.height) for term in layouts[0].form.terms) + 1
+    reasons = [
+        f"no fewer than {height} layers: the tallest tree has height {height - 1}, a message per layer, then a read",
+        "in every schedule each head is needed: lowering any one leaves a message or a read without a place",
+        "embeddings are the least that hold what is carried and retrieved; widths follow from eps (infoflow predict)",
+    ]
+    return Plan(target.spelling, T, "layout", _explain(options), tuple(reasons))
+
+
+def _option(target: Target, T: int, heads: tuple[int, ...], embed: tuple[int, ...], reason: str) -> Option:
+    parameters = Architecture(heads, embed).parameters(target.dim, target.outputs, T)
+    return Option(heads, embed, parameters, reason)
+
+
+def _jobs(layout: Layout) -> str:
+    parts = []
+    for layer, jobs in enumerate(layout.jobs, 1):
+        messages = sum(job.message is not None for job in jobs)
+        reads = len(jobs) - messages
+        words = [f"{n} {name}{'s' if n > 1 else ''}" for n, name in ((messages, "message"), (reads, "read")) if n]
+        parts.append(f"layer {layer}: {' + '.join(words) or 'idle'}")
+    return ", ".join(parts)
+
+
+def _by_counting(
+    target: Target, T: int, max_layers: int, max_heads: int, count: Count, refusals: tuple[str, ...]
+) -> Plan:
+    """Equal heads and embeddings in every layer: the least E with exponent 0 is E >= M d."""
+    options = []
+    for layers, heads in ((l, h) for l in range(1, max_layers + 1) for h in range(1, max_heads + 1)):
+        vector = (heads,) * layers
+        counted = estimate_counting(target, Architecture(vector, vector), T, count)
+        if counted.smallest_set is not None and counted.smallest_set <= T:
+            embed = -(-counted.smallest_set * target.dim // heads) * heads
+            reason = f"sets of {counted.smallest_set} positions"
+            options.append(_option(target, T, vector, (embed,) * layers, reason))
+    if not options:
+        raise InfoFlowError(
+            f"expected an architecture whose count reaches the requirement ({count}), found none with at most "
+            f"{max_layers} layers of at most {max_heads} heads; raise --max-layers."
+        )
+    reasons = (
+        f"estimate by counting ({count}), not a construction: {'; '.join(refusals)}",
+        "a set of M positions is charged M d / E - 1; these embeddings make that 0",
+    )
+    return Plan(target.spelling, T, "estimate", _explain(_pareto(options)), reasons)
+
+
+def _pareto(options: list[Option]) -> list[Option]:
+    """Options that no other one equals or beats in every measure (the first of equals stays)."""
+    kept: list[Option] = []
+    for option in sorted(options, key=lambda o: (o.measures, o.heads)):
+        if not any(all(a <= b for a, b in zip(k.measures, option.measures, strict=True)) for k in kept):
+            kept.append(option)
+    return kept
+
+
+def _explain(options: list[Option]) -> tuple[Option, ...]:
+    least = [min(values) for values in zip(*(option.measures for option in options), strict=True)]
+    return tuple(Option(o.heads, o.embed, o.parameters, "; ".join([_praise(o, least), o.reason])) for o in options)
+
+
+def _praise(option: Option, least: list[int]) -> str:
+    best = list(_best_in(option, least))
+    return "fewest " + ", ".join(best) if best else "between"
+
+
+def _best_in(option: Option, least: list[int]) -> Iterator[str]:
+    for name, value, low in zip(MEASURES, option.measures, least, strict=True):
+        if value == low:
+            yield name
+
+
+def _join(values: tuple[int, ...]) -> str:
+    return ",".join(map(str, values))

@@ -1,0 +1,127 @@
+"""scale: exponents against the sequence length, and the first length at which the counting exponent is positive."""
+
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from infoflow.architecture import Architecture
+from infoflow.errors import InfoFlowError
+from infoflow.flow import counting
+from infoflow.flow.estimate import Count, check_length, estimate_counting, estimate_flow
+from infoflow.flow.tables import columns
+from infoflow.targets import Target
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Row:
+    """One length: the requirement, the smallest set that meets it, and both exponents (None: infeasible)."""
+
+    T: int
+    required: int | None
+    smallest_set: int | None
+    counting: Fraction | None
+    flow: Fraction
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Rows for the asked lengths; `first_positive_T` is the first T between the least and the greatest of them, every
+    length tried, at which the counting exponent is positive (or nothing is feasible)."""
+
+    target: str
+    arch: Architecture
+    count: Count
+    rows: tuple[Row, ...]
+    first_positive_T: int | None
+    kind: str = "estimate"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"arch": str(self.arch)}
+
+    def __str__(self) -> str:
+        def show(value: Fraction | None) -> str:
+            return "infeasible" if value is None else str(value)
+
+        head = ["T", f"required ({self.count})", "smallest set", "counting exponent", "flow exponent"]
+        rows = [[r.T, r.required, r.smallest_set, show(r.counting), show(r.flow)] for r in self.rows]
+        first = self.first_positive_T
+        last = "never in this range" if first is None else f"first at T={first}"
+        title = f"{self.target}  {self.arch}  (estimates)"
+        return f"{title}\n\n{columns(head, rows)}\n\ncounting exponent positive: {last}"
+
+    def figure(self) -> "Figure":
+        from infoflow.flow.figures import draw_exponents
+
+        series: dict[str, list[Fraction | None]] = {
+            f"counting ({self.count})": [row.counting for row in self.rows],
+            "cheapest flow": [row.flow for row in self.rows],
+        }
+        return draw_exponents([row.T for row in self.rows], series, self.target)
+
+
+def scale(target: Target, arch: Architecture, lengths: list[int], count: Count = "ordered") -> Scaling:
+    """The exponents at each length, and the first length in their range where the counting exponent is positive."""
+    if not lengths:
+        raise InfoFlowError("expected at least one length, got none; write for example --T 8..4096.")
+    lengths = sorted(set(lengths))
+    check_length(target, lengths[0])
+    rows = []
+    for T in lengths:
+        counted = estimate_counting(target, arch, T, count)
+        if counted.required[count] is None:
+            raise InfoFlowError(f"expected a count this target has, {count!r} is not one; take another --count.")
+        flow = estimate_flow(target, arch, T, counted.dimension)
+        rows.append(Row(T, counted.required[count], counted.smallest_set, counted.exponent, flow.exponent))
+    first = first_positive(target, arch, lengths[0], lengths[-1], count)
+    return Scaling(target.spelling, arch, count, tuple(rows), first)
+
+
+def first_positive(target: Target, arch: Architecture, low: int, high: int, count: Count) -> int | None:
+    """The least T in low..high whose requirement exceeds what sets of cost 0 can count.
+
+    The exponent is positive exactly when excess(T) = required(T) - (5) at cost 0 is positive (or d > E for all layers).
+    Beyond a small T the excess is a polynomial in T: its difference table, built from exact values and checked on three
+    more, then gives every later value by additions, so every length is tried and nothing is assumed monotone.
+    """
+    d = target.dim
+    if max(arch.embed) < d:
+        return low
+    dimension = target.comparison(low).dimension
+
+    def excess(T: int) -> int:
+        required = target.comparison(T).required[count]
+        assert required is not None
+        return required - counting.count_at(Fraction(0), T, d, arch.heads, arch.embed, dimension)
+
+    start = max(low, max(arch.embed) // d + 1, dimension * len(target.terms) + 1)
+    for T in range(low, min(start, high + 1)):
+        if excess(T) > 0:
+            return T
+    order = max(dimension, 2)
+    differences = _difference_table([excess(start + i) for i in range(order + 4)])
+    if any(differences[order + 1 :]):
+        return next((T for T in range(start, high + 1) if excess(T) > 0), None)
+    return _first_positive_value(differences[: order + 1], start, high)
+
+
+def _difference_table(values: list[int]) -> list[int]:
+    """f(0), (delta f)(0), (delta^2 f)(0), ..."""
+    table = []
+    while values:
+        table.append(values[0])
+        values = [b - a for a, b in pairwise(values)]
+    return table
+
+
+def _first_positive_value(differences: list[int], start: int, high: int) -> int | None:
+    state = list(differences)
+    for T in range(start, high + 1):
+        if state[0] > 0:
+            return T
+        for i in range(len(state) - 1):
+            state[i] += state[i + 1]
+    return None

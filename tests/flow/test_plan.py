@@ -1,0 +1,63 @@
+import pytest
+
+import infoflow as iflow
+from infoflow import targets
+from infoflow.errors import InfoFlowError
+from infoflow.flow.plan import Option, _pareto
+
+
+def test_eq6_finds_width_and_depth():
+    found = iflow.plan(targets.pairwise_max(D=4, d=4), T=64)
+    assert found.kind == "layout"
+    heads = [option.heads for option in found.options]
+    assert (4, 4) in heads
+    assert (1, 1, 1, 1, 1) in heads
+    by_heads = {option.heads: option for option in found.options}
+    assert "fewest layers" in by_heads[4, 4].reason
+    assert "total heads" in by_heads[1, 1, 1, 1, 1].reason
+
+
+def test_every_option_is_constructed_and_no_option_beats_another():
+    F = targets.chain(length=4, d=2)
+    found = iflow.plan(F, T=16, max_layers=5, max_heads=4)
+    for option in found.options:
+        assert iflow.predict(F, option.arch, T=16).verdict == "constructed"
+        for other in found.options:
+            if other is not option:
+                assert any(a < b for a, b in zip(option.measures, other.measures, strict=True))
+
+
+def test_lowering_a_head_or_an_embedding_of_an_option_is_refused():
+    F = targets.pairwise_max(D=2, d=2)
+    for option in iflow.plan(F, T=16, max_layers=3, max_heads=3).options:
+        for l, (h, E) in enumerate(zip(option.heads, option.embed, strict=True)):
+            embed = (*option.embed[:l], E - h, *option.embed[l + 1 :])
+            if min(embed) > 0:
+                assert iflow.predict(F, iflow.Architecture(option.heads, embed), T=16).verdict != "constructed"
+
+
+def test_pareto_keeps_one_of_equals():
+    a, b = Option((1, 2), (4, 4), 9, ""), Option((2, 1), (4, 4), 9, "")
+    assert _pareto([b, a]) == [a]
+    worse = Option((2, 2), (4, 4), 9, "")
+    assert _pareto([worse, a]) == [a]
+
+
+def test_other_targets_get_an_estimate():
+    found = iflow.plan(targets.triangle_center(), T=64)
+    assert found.kind == "estimate"
+    assert any("estimate" in reason for reason in found.reasons)
+    for option in found.options:
+        assert iflow.predict(targets.triangle_center(), option.arch, T=64).counting.exponent == 0
+
+
+@pytest.mark.parametrize("options", [{"max_layers": 1}, {"max_layers": 0}, {"max_heads": 0}])
+def test_no_room(options):
+    with pytest.raises(InfoFlowError):
+        iflow.plan(targets.pairwise_max(), T=64, **options)
+
+
+def test_text():
+    text = str(iflow.plan(targets.min_pair(), T=8))
+    assert "1,1" in text
+    assert "layer 1: 1 message" in text
