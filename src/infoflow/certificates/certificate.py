@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from infoflow.errors import InfoFlowError
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -20,6 +22,7 @@ class Certificate:
     holds: bool = True
     reasons: tuple[str, ...] = ()
     parts: dict[str, float] = field(default_factory=dict)  # the summands of the bound, by name
+    measured: dict[str, float] = field(default_factory=dict)  # what was measured or enclosed beside it, by name
 
     @property
     def ratio(self) -> float | None:
@@ -41,7 +44,18 @@ class Certificate:
 
     @classmethod
     def from_json(cls, payload: dict[str, Any]) -> "Certificate":
+        """The certificate a file states; anything but our own fields with their own types is refused."""
+        if not isinstance(payload, dict) or not isinstance(payload.get("arithmetic"), str):
+            raise InfoFlowError("expected a certificate with its arithmetic, got something else; the file is damaged.")
         known = {name: payload[name] for name in cls.__dataclass_fields__ if name in payload}
+        numbers = (int, float, type(None))
+        plain = all(isinstance(known.get(name), numbers) for name in ("bound", "attacked"))
         for name in ("assumptions", "reasons"):
-            known[name] = tuple(known.get(name, ()))
+            known[name] = tuple(str(item) for item in known.get(name, ()))
+        tables = all(
+            isinstance(known.get(name, {}), dict) and all(isinstance(v, numbers) for v in known.get(name, {}).values())
+            for name in ("parts", "measured")
+        )
+        if not plain or not tables or not isinstance(known.get("holds", True), bool):
+            raise InfoFlowError("expected numbers in a certificate, got something else; the file is damaged.")
         return cls(**known)

@@ -102,7 +102,7 @@ def power_rule(power: int, nodes: int, bias: float | None = None) -> PowerRule:
     Odd powers, at b = 0: w_j = cos(j pi / N), N = 2 nodes - 1, j = 0..nodes-1, exact for all orders up to N; for
     power 1, sum |c_j| = N exactly.
     """
-    return _power_rule(power, nodes, _best_bias(power) if bias is None else bias)
+    return _power_rule(power, nodes, rule_bias(power) if bias is None else bias)
 
 
 @cache
@@ -159,7 +159,7 @@ def _functional(nodes: list[Decimal], degree: int) -> list[Decimal]:
 
 
 @cache
-def _best_bias(power: int) -> float:
+def rule_bias(power: int) -> float:
     """Where |tanh^(k)| is large: 0 for odd k, atanh(1/sqrt 3) for k = 2, the best of a grid for other even k."""
     if power % 2 == 1:
         return 0.0

@@ -5,12 +5,13 @@ import math
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from infoflow.flow.blocks import Block, constant_units, units
 from infoflow.flow.budget import Budget
 from infoflow.flow.layout import Layout
 from infoflow.nn import Transformer, TransformerConfig
-from infoflow.nn.transformer import AttentionLayer, FeedForward
+from infoflow.nn.transformer import AttentionLayer, FeedForward, Linear
 
 
 def configure(layout: Layout, plan: Budget) -> TransformerConfig:
@@ -78,7 +79,7 @@ def _write_embedding(
         tokens = place[place < layout.sizes[0] - network.config.position_dim]
         write_block(network.encoder, plan.encoder, weight_bound, np.arange(form.dim), tokens)
     else:
-        linear = network.encoder.maps[0]
+        (linear,) = linear_maps(network.encoder)
         for i, feature in enumerate(form.features):
             if not isinstance(feature, frozenset):
                 axis = feature.index(1)
@@ -115,11 +116,17 @@ def _write_heads(attention: AttentionLayer, layout: Layout, plan: Budget, layer:
             used_values[h] += 1
 
 
+def linear_maps(ffn: Module) -> tuple[Linear, ...]:
+    """The affine maps of a feed-forward block, in order."""
+    assert isinstance(ffn, FeedForward)
+    return tuple(layer for layer in ffn.maps if isinstance(layer, Linear))
+
+
 def write_block(
     ffn: FeedForward, block: Block, weight_bound: float | None, inputs: np.ndarray, outputs: np.ndarray
 ) -> None:
     """Units of every piece one after the other, then the units of constants above the bound."""
-    first, second = ffn.maps[0], ffn.maps[1]
+    first, second = linear_maps(ffn)
     columns = torch.from_numpy(np.asarray(inputs))
     used = 0
     for piece in block.pieces:

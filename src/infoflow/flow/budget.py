@@ -1,8 +1,8 @@
 """From an error eps to temperatures and rules, with the bound they give and its parts.
 
 Half of eps goes to softmax: beta = (sum over retrievals of W((T-1)/e)/(2 kappa), weighted by the outer map) / (eps/2),
-the one-sided error being centred in the output bias. Most of the rest is divided over the feed-forward outputs in
-inverse proportion to how strongly each reaches the result; the remainder is left to float64 rounding.
+the one-sided error being centred in the output bias. A fixed share goes to the feed-forward blocks, divided over their
+outputs in inverse proportion to how strongly each reaches the result; what is left covers float64 rounding.
 Widths never see T: only beta does.
 """
 
@@ -19,7 +19,10 @@ from infoflow.flow.wiring import Wiring, value_bound, wire
 from infoflow.targets.target import OuterNetwork, Target
 
 SOFTMAX_SHARE = 0.5
-FEED_FORWARD_SHARE = 0.45
+FEED_FORWARD_SHARE = {
+    "chebyshev": 0.1,
+    "plain": 0.45,
+}  # accuracy is cheap for the first, width ~ 1/share for the second
 COLD = 1e300  # beta without softmax error
 
 
@@ -58,7 +61,7 @@ def budget(
     stated = layout.form.target.outer.error if isinstance(layout.form.target.outer, OuterNetwork) else 0.0
     if stated >= eps:
         raise Refused([f"the outer network states an error of {stated:g}, which is not below eps={eps:g}"])
-    chooser = _Chooser(wiring, (eps - stated) * FEED_FORWARD_SHARE, weight_bound, rule)
+    chooser = _Chooser(wiring, (eps - stated) * FEED_FORWARD_SHARE[rule], weight_bound, rule)
     share = 1.0
     for _ in range(12):
         result = _attempt(chooser, T, eps - stated, share, weight_bound)
@@ -109,9 +112,9 @@ class _Chooser:
             for output in sorted({piece.output for piece in block.pieces}):
 
                 def one(i: int, b: Block, _: np.ndarray, index: int = index, output: int = output) -> np.ndarray:
-                    errors = np.zeros(b.outputs)
+                    errors = np.zeros((2, b.outputs))
                     if i == index:
-                        errors[output] = step
+                        errors[0, output] = step
                     return errors
 
                 arrived = propagate(wiring, 1, cold, one, False)
@@ -134,12 +137,12 @@ class _Chooser:
             fitted = self.fitted[index]
         else:
             fitted = self.fitted[index] = self._fit(index, block, excess)
-        errors = np.zeros(block.outputs)
+        errors = np.zeros((2, block.outputs))
         for piece in fitted.pieces:
             assert piece.choice is not None
-            errors[piece.output] += piece.choice.error
+            errors[0, piece.output] += piece.choice.error
         if self.rounding:
-            errors += [fitted.rounding(output, self.weight_bound) for output in range(block.outputs)]
+            errors += np.array([fitted.rounding(output, self.weight_bound) for output in range(block.outputs)])
         return errors
 
     def _fit(self, index: int, block: Block, excess: np.ndarray) -> Block:
@@ -196,7 +199,7 @@ def _attempt(chooser: _Chooser, T: int, eps: float, factor: float, weight_bound:
 def _evaluate(wiring: Wiring, errors: Any, T: int, betas: tuple[float, ...], rounding: bool) -> tuple[float, Arrived]:
     arrived = propagate(wiring, T, betas, errors, rounding)
     block = read_out(wiring, arrived)
-    added = errors(wiring.layout.layers - 1, block, arrived.excess)
+    added = errors(wiring.layout.layers - 1, block, arrived.excess)[0]
     return output_error(wiring, arrived, added), arrived
 
 

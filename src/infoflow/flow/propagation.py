@@ -6,6 +6,7 @@ A message or a read replaces scores S' = S + [lo, hi] by their softmax average, 
 own error.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,7 +18,8 @@ from infoflow.flow.blocks import UNIT, Block
 from infoflow.flow.wiring import Head, Wiring, value_bound
 
 Interval = tuple[float, float]
-# errors(block index, block, excess) -> absolute error per output; block -1 is the encoder, L-1 the read-out.
+# errors(block index, block, excess) -> absolute errors (2, outputs): row 0 for any row of the box, row 1 for the CLS in
+# outputs whose intended CLS entry is a constant. Block -1 is the encoder, L-1 the read-out.
 Errors = Callable[[int, Block, np.ndarray], np.ndarray]
 
 
@@ -31,7 +33,7 @@ class Arrived:
 
 
 def no_errors(index: int, block: Block, excess: np.ndarray) -> np.ndarray:
-    return np.zeros(block.outputs)
+    return np.zeros((2, block.outputs))
 
 
 def propagate(wiring: Wiring, T: int, betas: tuple[float, ...], errors: Errors, rounding: bool) -> Arrived:
@@ -40,6 +42,7 @@ def propagate(wiring: Wiring, T: int, betas: tuple[float, ...], errors: Errors, 
     scores: dict[tuple[int, int], Interval] = {}
     values: dict[tuple[int, int], Interval] = {}
     places: dict[tuple[int, int], tuple[int, float]] = {}
+    at_cls = np.zeros(layout.states[0].size)  # how far the CLS entries may be from their known constants
     for layer, state in enumerate(layout.states):
         arrived: list[tuple[Head, Interval]] = []
         places = {key: (j, wiring.value_units[layer][key]) for key, j in state.values.items()}
@@ -50,12 +53,12 @@ def propagate(wiring: Wiring, T: int, betas: tuple[float, ...], errors: Errors, 
             fetched[list(head.writes)] = np.abs(head.value) @ excess + _value_rounding(wiring, head, T, rounding)
             if head.job.message is None:
                 for k, unit in enumerate(head.units):
-                    values[head.job.term, k] = interval
+                    values[head.job.term, k] = _widen(interval, at_cls[head.writes[k]] / unit)
                     places[head.job.term, k] = (head.writes[k], unit)
         if layer + 1 == layout.layers:
             return Arrived(values, places, fetched)
         block = wiring.blocks[layer]
-        added = errors(layer, block, fetched)
+        added, at_cls = errors(layer, block, fetched)
         scores = _add_messages(wiring, layer, arrived, scores, fetched, added)
         values = {
             key: _widen(values[key], added[j] / wiring.value_units[layer + 1][key])
@@ -69,7 +72,7 @@ def _embedding_excess(wiring: Wiring, errors: Errors, rounding: bool) -> np.ndar
     state = wiring.layout.states[0]
     result = np.zeros(state.size)
     if wiring.encoder is not None:
-        result += errors(-1, wiring.encoder, np.zeros(wiring.encoder.inputs))
+        result += errors(-1, wiring.encoder, np.zeros(wiring.encoder.inputs))[0]
     if rounding:  # |stored| <= 1, a dot product over d coordinates with entries (x - centre)/half
         spread = float((1.0 + np.abs(wiring.form.centre) / wiring.form.half).max())
         result += 8.0 * UNIT * (wiring.form.dim + 4) * spread
@@ -183,6 +186,6 @@ def _block_excess(block: Block, excess: np.ndarray) -> np.ndarray:
     result = np.zeros(block.outputs)
     for piece in block.pieces:
         slips = [float(np.abs(f) @ excess) for f in piece.factors]
-        whole = float(np.prod([r + e for r, e in zip(piece.radii, slips, strict=True)]))
-        result[piece.output] += abs(piece.gain) * (whole - float(np.prod(piece.radii)))
+        whole = math.prod(r + e for r, e in zip(piece.radii, slips, strict=True))
+        result[piece.output] += abs(piece.gain) * (whole - math.prod(piece.radii))
     return result

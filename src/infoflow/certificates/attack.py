@@ -1,0 +1,114 @@
+"""Look for inputs of a box where a network is far from its target.
+
+Starts: random, corners, ties (all tokens equal, two values), clusters, and one token apart from the rest; then
+projected Adam ascent on both signs of the error. All in one batch, with a seed and a time budget. What it returns is a
+lower bound of the true supremum.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Attack(NamedTuple):
+    error: float
+    worst: np.ndarray  # (T, d), the input that attains it
+    tried: int
+
+
+def attack(
+    network: Callable[[Any], Any],
+    target: Callable[[Any], Any],
+    T: int,
+    low: np.ndarray,
+    high: np.ndarray,
+    seconds: float = 10.0,
+    seed: int = 0,
+    batch: int = 64,
+    device: str = "cpu",
+) -> Attack:
+    import torch
+
+    rng = np.random.default_rng(seed)
+    lo = torch.as_tensor(low, dtype=torch.float64, device=device)
+    hi = torch.as_tensor(high, dtype=torch.float64, device=device)
+    best, worst, tried = 0.0, np.zeros((T, len(low))), 0
+    end = time.monotonic() + seconds
+    round_number = 0
+    while round_number == 0 or time.monotonic() < end:
+        start = starts(rng, batch, T, len(low), round_number)
+        X = lo + (hi - lo) * torch.as_tensor(start, device=device)
+        for found, where in _ascend(network, target, X, lo, hi, end, round_number):
+            tried += len(X)
+            if found > best:
+                best, worst = found, where
+        round_number += 1
+    return Attack(best, worst, tried)
+
+
+def starts(rng: np.random.Generator, batch: int, T: int, d: int, round_number: int) -> np.ndarray:
+    """Starting points in the unit box (batch, T, d): a fifth of each kind; later rounds draw new ones."""
+    kinds = [
+        rng.uniform(size=(batch, T, d)),
+        rng.integers(0, 2, size=(batch, T, d)).astype(float),
+        np.repeat(rng.uniform(size=(batch, 1, d)), T, axis=1),
+        np.take_along_axis(
+            rng.integers(0, 2, size=(batch, 3, d)).astype(float), rng.integers(0, 3, size=(batch, T, 1)), axis=1
+        ),
+        np.clip(
+            rng.uniform(size=(batch, 1, d)) + rng.normal(scale=10.0 ** -(1 + round_number % 4), size=(batch, T, d)),
+            0,
+            1,
+        ),
+    ]
+    apart = np.repeat(rng.integers(0, 2, size=(batch, 1, d)).astype(float), T, axis=1)
+    apart[:, 0] = 1.0 - apart[:, 0]
+    kinds.append(apart)
+    which = np.arange(batch) % len(kinds)
+    return np.stack([kinds[k][i] for i, k in enumerate(which)])
+
+
+def _ascend(network: Any, target: Any, X: Any, lo: Any, hi: Any, end: float, round_number: int, steps: int = 60) -> Any:
+    """Projected Adam on s * (network - target), s = +1 and -1; yields the best error and where, after every step."""
+    import torch
+
+    half = (hi - lo) / 2
+    for sign in (1.0, -1.0):
+        x = X.clone().requires_grad_(True)
+        rate = 0.3 * 10.0 ** -(round_number % 3)
+        mean = torch.zeros_like(x)
+        square = torch.zeros_like(x)
+        for step in range(1, steps + 1):
+            error = network(x) - target(x)
+            flat = error.reshape(len(x), -1)
+            size = flat.detach().abs().amax(1)
+            top = int(size.argmax())
+            yield float(size[top]), x[top].detach().cpu().numpy()
+            if time.monotonic() > end:
+                break
+            (gradient,) = torch.autograd.grad((sign * flat).amax(1).sum(), x)
+            mean = 0.9 * mean + 0.1 * gradient
+            square = 0.99 * square + 0.01 * gradient**2
+            move = mean / (1 - 0.9**step) / ((square / (1 - 0.99**step)).sqrt() + 1e-12)
+            with torch.no_grad():
+                x = torch.minimum(torch.maximum(x + rate * half * move, lo), hi).requires_grad_(True)
+            rate *= 0.93
+
+
+def precision_errors(network: Any, target: Any, X: np.ndarray) -> dict[str, float]:
+    """Largest error on the given inputs when the network runs in float32 and in bfloat16 (measured, not proved)."""
+    import copy
+
+    import torch
+
+    tokens = torch.as_tensor(X, dtype=torch.float64)
+    truth = target(tokens)
+    result = {}
+    for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
+        low = copy.deepcopy(network).to(dtype)
+        with torch.no_grad():
+            value = low(tokens.to(dtype)).double()
+        result[name] = float((value - truth).abs().max())
+    return result

@@ -1,0 +1,149 @@
+"""Bounds from stored units: how far a fan of tanh units is from gain * y^alpha over a whole box.
+
+The units sum_i w_i tanh(b_i + c_i . y), |y_k| <= r_k, are grouped by direction, c_i = slope_i * direction; each group
+is a Taylor series in u = direction . y, |u| <= reach. The orders m != k of all groups together are bounded by
+max(sum of positive, sum of negative) parts for even m and by the sum of absolute values for odd m; order k is compared
+with gain * y^alpha coefficient by coefficient; orders beyond the table by Cauchy's estimate. A unit that is off its
+group or its bias enters with its Lipschitz constant 1, so no deviation goes uncounted.
+"""
+
+import math
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from jaxtyping import Float
+
+from infoflow.certificates.rules import ORDERS, circle_maximum, taylor
+
+ROUNDOFF = 2.0**-53
+
+
+@dataclass(frozen=True)
+class Fan:
+    """Units of one piece: hidden weights in the factors of the piece, biases, output weights."""
+
+    slopes: Float[np.ndarray, "units variables"]
+    biases: Float[np.ndarray, " units"]
+    outputs: Float[np.ndarray, " units"]
+    exponents: tuple[int, ...]  # alpha, one per variable
+    gain: float
+    radii: tuple[float, ...]
+    bias: float  # the bias the rule is meant to have
+
+    @property
+    def power(self) -> int:
+        return sum(self.exponents)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Units along one direction."""
+
+    direction: Float[np.ndarray, " variables"]
+    slopes: Float[np.ndarray, " units"]
+    outputs: Float[np.ndarray, " units"]
+
+    def reach(self, radii: tuple[float, ...]) -> float:
+        return float(np.abs(self.direction) @ np.array(radii))
+
+
+def group(fan: Fan) -> tuple[list[Group], float]:
+    """(groups, slip): units by direction; slip bounds what moving stray units onto a group changes, biases included."""
+    radii = np.array(fan.radii)
+    slip = float(np.abs(fan.outputs) @ np.abs(fan.biases - fan.bias))
+    if len(fan.outputs) == 0:
+        return [], slip
+    lead = np.abs(fan.slopes).argmax(axis=1)
+    size = fan.slopes[np.arange(len(lead)), lead]
+    moving = size != 0.0
+    directions = np.zeros_like(fan.slopes)
+    directions[moving] = fan.slopes[moving] / size[moving, None]
+    keys, counts = np.unique(np.round(directions[moving], 9), axis=0, return_counts=True)
+    chosen = keys[counts >= 2] if (counts >= 2).any() else keys
+    groups = []
+    index = np.full(len(size), -1)
+    if len(chosen):
+        distance = np.abs(directions[:, None, :] - chosen[None]) @ radii
+        index[moving] = distance.argmin(axis=1)[moving]
+    for g in range(len(chosen)):
+        members = index == g
+        if not members.any():
+            continue
+        near = directions[members][np.abs(directions[members] - chosen[g]).sum(axis=1) < 1e-8]
+        exact = near[0] if len(near) else chosen[g]
+        along = int(np.abs(exact).argmax())
+        slopes = fan.slopes[members, along] / exact[along]
+        rest = fan.slopes[members] - slopes[:, None] * exact
+        slip += float(np.abs(fan.outputs[members]) @ (np.abs(rest) @ radii))
+        groups.append(Group(exact, slopes, fan.outputs[members]))
+    return groups, slip
+
+
+def fan_error(fan: Fan) -> float:
+    """sup over the box of |fan(y) - constant - gain y^alpha|, rigorous up to the rounding slack it includes.
+
+    The constant is sum_i w_i tanh(bias), which the caller adds up over a block.
+    """
+    groups, slip = group(fan)
+    coefficients = taylor(fan.bias)
+    orders = np.arange(ORDERS + 1)
+    series = []  # per group: t_m sum_i w_i slope_i^m reach^m
+    tail = slack = 0.0
+    radius, maximum = circle_maximum(fan.bias)
+    for g in groups:
+        reach = g.reach(fan.radii)
+        table = (g.slopes[None, :] * reach) ** orders[:, None]
+        series.append(coefficients * (table @ g.outputs))
+        slack += (
+            2.0 * ROUNDOFF * (len(g.slopes) + 8) * float((np.abs(table) @ np.abs(g.outputs)) @ np.abs(coefficients))
+        )
+        ratio = float(np.abs(g.slopes).max()) * reach / radius
+        if ratio >= 1.0:
+            return math.inf
+        tail += float(np.abs(g.outputs).sum()) * maximum * ratio ** (ORDERS + 1) / (1.0 - ratio)
+    total = slip + tail + slack + _order_defect(fan, groups, coefficients)
+    if series:
+        stack = np.array(series)
+        positive, negative = np.clip(stack, 0, None).sum(axis=0), np.clip(-stack, 0, None).sum(axis=0)
+        by_order = np.where(orders % 2 == 0, np.maximum(positive, negative), positive + negative)
+        by_order[[0, fan.power]] = 0.0
+        total += float(by_order.sum())
+    return total
+
+
+def _order_defect(fan: Fan, groups: list[Group], coefficients: np.ndarray) -> float:
+    """Order k: sum over monomials of |coefficient - gain [monomial = alpha]| r^monomial."""
+    k, n = fan.power, len(fan.radii)
+    total = 0.0
+    for exponents in product(range(k + 1), repeat=n):
+        if sum(exponents) != k:
+            continue
+        multinomial = math.factorial(k) / math.prod(math.factorial(e) for e in exponents)
+        value = sum(
+            coefficients[k] * float(g.outputs @ g.slopes**k) * float(np.prod(g.direction ** np.array(exponents)))
+            for g in groups
+        )
+        wanted = fan.gain if exponents == fan.exponents else 0.0
+        total += abs(multinomial * value - wanted) * math.prod(r**e for r, e in zip(fan.radii, exponents, strict=True))
+    return total
+
+
+def fan_at_zero(fan: Fan) -> float:
+    """sup of |fan(y) - constant| where the first variable is 0: what a product leaves in the CLS, 0 for exact fans."""
+    if len(fan.radii) == 1:
+        return float(np.abs(fan.outputs) @ np.abs(fan.biases - fan.bias))
+    groups, slip = group(fan)
+    coefficients = taylor(fan.bias)
+    orders = np.arange(1, ORDERS + 1)
+    total = np.zeros(ORDERS)
+    scale = np.zeros(ORDERS)
+    rest = np.array(fan.radii[1:])
+    for g in groups:
+        reach = float(np.abs(g.direction[1:]) @ rest)
+        sign = float(np.sign(g.direction[1])) or 1.0
+        table = (g.slopes[None, :] * reach * sign) ** orders[:, None]
+        total += table @ g.outputs
+        scale += np.abs(table) @ np.abs(g.outputs)
+    slack = 2.0 * ROUNDOFF * (len(fan.outputs) + 8) * scale
+    return slip + float((np.abs(total) + slack) @ np.abs(coefficients[1:]))

@@ -1,0 +1,314 @@
+"""The a-priori bound, recomputed from the tensors of a built network.
+
+What the heads do is compared with the wiring of the target entry by entry; what the feed-forward blocks do is read from
+their stored weights (certificates.measured), so a changed weight there changes the bound. A deviation that cannot be
+bounded makes `holds` false and is named, tensor and index.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from infoflow.architecture import Architecture
+from infoflow.certificates.measured import Fan, fan_at_zero, fan_error
+from infoflow.certificates.rules import rule_bias
+from infoflow.construct.writer import coordinates, linear_maps, write
+from infoflow.errors import InfoFlowError
+from infoflow.flow.blocks import UNIT, Block, Piece
+from infoflow.flow.budget import Budget, is_flag
+from infoflow.flow.layout import Layout, lay_out
+from infoflow.flow.propagation import propagate
+from infoflow.flow.readout import output_error, read_out
+from infoflow.flow.wiring import Wiring, wire
+from infoflow.nn import Transformer
+from infoflow.targets.target import Target
+
+SAME = 4 * UNIT  # entries may differ by this much relatively: the rounding allowance covers it
+
+
+@dataclass
+class Reading:
+    """What was read from the tensors: the bound, its parts, every fan of units, and what does not fit."""
+
+    bound: float
+    parts: dict[str, float]
+    fans: dict[str, list[Fan]] = field(default_factory=dict)  # block name -> the fans of its outputs
+    violations: list[str] = field(default_factory=list)  # structure that breaks the proof
+    notes: list[str] = field(default_factory=list)  # weights that differ and are bounded
+
+
+def layout_of(network: Transformer, target: Target, T: int, domain: Any) -> Layout:
+    config = network.config
+    if config.activation != "tanh" or config.ffn_layers != 1 or not (config.cls and config.readout and config.residual):
+        raise InfoFlowError(
+            "expected a network made by build (tanh blocks, CLS, read-out, residual), got another kind."
+        )
+    if config.layer_norm or config.hard or config.ffn_skip or config.share_key_value or network.stack:
+        raise InfoFlowError("expected a network made by build, got options no construction uses.")
+    arch = Architecture(config.heads, config.embed, config.widths, config.positions, config.mask)
+    return lay_out(target, T, arch, domain)
+
+
+def read(network: Transformer, target: Target, T: int, domain: Any, weight_bound: float | None) -> Reading:
+    """Bound and violations of the stored tensors for sequences of length T in the box."""
+    layout = layout_of(network, target, T, domain)
+    wiring = wire(layout, weight_bound)
+    reader = _Reader(network, wiring, weight_bound)
+    betas = network.config.betas
+    arrived = propagate(wiring, T, betas, reader, True)
+    block = read_out(wiring, arrived)
+    added = reader(layout.layers - 1, block, arrived.excess)[0]
+    bound = output_error(wiring, arrived, added)
+    soft = _softmax_part(wiring, T, betas, block.outputs)
+    reading = Reading(bound, {"softmax": soft, "feed-forward and rounding": max(bound - soft, 0.0)}, reader.fans)
+    reading.violations = reader.violations + _structure(network, layout, wiring, reader)
+    return reading
+
+
+def _softmax_part(wiring: Wiring, T: int, betas: tuple[float, ...], outputs: int) -> float:
+    from infoflow.flow.propagation import no_errors
+
+    return output_error(wiring, propagate(wiring, T, betas, no_errors, False), np.zeros(outputs))
+
+
+class _Reader:
+    """Errors of the stored blocks, in the form `propagate` asks for."""
+
+    def __init__(self, network: Transformer, wiring: Wiring, weight_bound: float | None) -> None:
+        self.network, self.wiring, self.weight_bound = network, wiring, weight_bound
+        self.fans: dict[str, list[Fan]] = {}
+        self.violations: list[str] = []
+
+    def __call__(self, index: int, block: Block, excess: np.ndarray) -> np.ndarray:
+        name, stored = self._stored(index)
+        hidden, biases, outer, constants = stored
+        layout = self.wiring.layout
+        inputs = np.arange(block.inputs) if index == -1 else coordinates(layout, index)
+        last = index == layout.layers - 1
+        outputs = np.arange(block.outputs) if last else coordinates(layout, index + 1)
+        errors = np.zeros((2, block.outputs))
+        reach = self._reach(index, hidden.shape[1], inputs, excess)
+        fans: list[Fan] = []
+        for j in range(block.outputs):
+            if outputs[j] >= outer.shape[0]:
+                continue  # augmented positions are not the encoder's
+            used = np.flatnonzero(outer[outputs[j]])
+            pieces = block.of(j)
+            if not pieces:
+                self._exact_output(name, outputs[j], outer, constants, block.constants.get(j, 0.0), hidden, biases)
+                continue
+            units = hidden[used], biases[used], outer[outputs[j], used]
+            if any(is_flag(self.wiring, index, piece) for piece in pieces):
+                self._flag_output(name, int(outputs[j]), units, constants[outputs[j]], block, j, inputs, pieces)
+                continue
+            errors[:, j] = self._rule_output(
+                block, j, pieces, units, constants[outputs[j]], inputs, reach, excess, fans
+            )
+            if 0 <= index < layout.layers - 1 and j < len(layout.states[index + 1].basis) and errors[1, j] > 0.0:
+                self.violations.append(
+                    f"{name}.maps.1.weight[{outputs[j]},:] moves the CLS off 0 in {layout.states[index + 1].names[j]}"
+                )
+        self._silent_outputs(name, outer, constants, outputs)
+        self.fans[name] = fans
+        return errors
+
+    def _stored(self, index: int) -> tuple[str, tuple[np.ndarray, ...]]:
+        network, layers = self.network, self.wiring.layout.layers
+        name = "encoder" if index == -1 else "readout" if index == layers - 1 else f"ffns.{index}"
+        first, second = linear_maps(network.get_submodule(name))
+        tensors = (first.weight, first.bias, second.weight, second.bias)
+        return name, tuple(t.detach().cpu().double().numpy() for t in tensors)
+
+    def _reach(self, index: int, size: int, inputs: np.ndarray, excess: np.ndarray) -> np.ndarray:
+        """sup of |every coordinate| a hidden unit may see, padding included (0 there)."""
+        result = np.zeros(size)
+        if index == -1:
+            form = self.wiring.form
+            return np.abs(form.centre) + form.half
+        result[inputs] = coordinate_bounds(self.wiring, index) + excess
+        return result
+
+    def _rule_output(
+        self,
+        block: Block,
+        j: int,
+        pieces: list[Piece],
+        units: tuple[np.ndarray, np.ndarray, np.ndarray],
+        constant: float,
+        inputs: np.ndarray,
+        reach: np.ndarray,
+        excess: np.ndarray,
+        fans: list[Fan],
+    ) -> tuple[float, float]:
+        """(error, error at the CLS) of one output: its units shared out over its pieces, each a fan."""
+        hidden, biases, weights = units
+        assigned, slips, coefficients = _assign(pieces, hidden, biases, inputs, reach)
+        error = float(np.abs(weights) @ np.where(assigned >= 0, slips, 0.0))
+        still = assigned < 0
+        error_cls = error
+        total = [float(constant), *(weights[still] * np.tanh(biases[still])).tolist()]
+        for p, piece in enumerate(pieces):
+            mine = assigned == p
+            fan = _fan(piece, coefficients[p][mine], biases[mine], weights[mine], excess)
+            fans.append(fan)
+            error += fan_error(fan)
+            error_cls += fan_at_zero(fan)
+            total.extend((fan.outputs * math.tanh(fan.bias)).tolist())
+        offset = abs(math.fsum(total) - block.constants.get(j, 0.0))
+        width, size = hidden.shape[0], hidden.shape[1]
+        amplitude = float(np.abs(weights).sum()) + abs(constant)
+        rounding = UNIT * amplitude * (4.0 * (size + 4) + 6.0 + width)
+        odd = all(piece.power == 1 for piece in pieces)
+        rounding_cls = 0.0 if odd else rounding  # odd units at 0 add exact zeros
+        return error + offset + rounding, error_cls + offset + rounding_cls
+
+    def _exact_output(
+        self,
+        name: str,
+        row: int,
+        outer: np.ndarray,
+        constants: np.ndarray,
+        wanted: float,
+        hidden: np.ndarray,
+        biases: np.ndarray,
+    ) -> None:
+        """Constants and directions that must be exactly 0: units without inputs may add up to the constant."""
+        used = np.flatnonzero(outer[row])
+        moving = [i for i in used if hidden[i].any()]
+        for i in moving:
+            self.violations.append(f"{name}.maps.1.weight[{row},{i}] is {outer[row, i]:.6g} and must be 0")
+        value = constants[row] + float(outer[row, used] @ np.tanh(biases[used]))
+        if not moving and abs(value - wanted) > 1e-12:
+            self.violations.append(f"{name}.maps.1.bias[{row}] gives {value:.17g} and must give {wanted:.17g}")
+
+    def _flag_output(
+        self,
+        name: str,
+        row: int,
+        units: tuple[np.ndarray, np.ndarray, np.ndarray],
+        constant: float,
+        block: Block,
+        j: int,
+        inputs: np.ndarray,
+        pieces: list[Piece],
+    ) -> None:
+        """The CLS flag takes two values; both must come out exactly."""
+        hidden, biases, weights = units
+        direction = np.zeros(hidden.shape[1])
+        direction[inputs] = pieces[0].factors[0]
+        column = int(np.abs(direction).argmax())
+        stray = [int(i) for i in np.flatnonzero(np.delete(hidden, column, axis=1).any(axis=1))]
+        for y in (0.0, 1.0):
+            wanted = block.constants.get(j, 0.0) + sum(piece.gain for piece in pieces) * y
+            value = constant + float(weights @ np.tanh(biases + hidden[:, column] * y))
+            if stray or abs(value - wanted) > 1e-12:
+                self.violations.append(f"{name}.maps.1.weight[{row},:] gives the flag {value:.17g} for {wanted:.17g}")
+
+    def _silent_outputs(self, name: str, outer: np.ndarray, constants: np.ndarray, outputs: np.ndarray) -> None:
+        """Padding must stay 0."""
+        for row in np.setdiff1d(np.arange(outer.shape[0]), outputs):
+            for i in np.flatnonzero(outer[row]):
+                self.violations.append(f"{name}.maps.1.weight[{row},{i}] is {outer[row, i]:.6g} and must be 0")
+            if constants[row]:
+                self.violations.append(f"{name}.maps.1.bias[{row}] is {constants[row]:.6g} and must be 0")
+
+
+def coordinate_bounds(wiring: Wiring, layer: int) -> np.ndarray:
+    """Nominal sup of every direction of a layer, after its attention, over tokens and CLS."""
+    from infoflow.flow.wiring import slot_bound, value_bound
+
+    layout, state = wiring.layout, wiring.layout.states[layer]
+    result = np.ones(state.size)
+    result[: len(state.basis)] = wiring.scales[layer] * np.abs(state.basis).sum(axis=1)
+    for key, j in state.slots.items():
+        result[j] = wiring.slot_units[layer][key] * slot_bound(layout, layer, *key)
+    for key, j in state.values.items():
+        result[j] = wiring.value_units[layer][key] * value_bound(wiring.form.terms[key[0]], key[1])
+    before = result.copy()
+    for head in wiring.heads[layer]:
+        fetched = np.abs(head.value) @ before
+        for k, j in enumerate(head.writes):
+            fresh = j not in state.slots.values() and j >= len(state.basis) and j not in (state.one, state.flag)
+            result[j] = fetched[k] if fresh else before[j] + fetched[k]
+    return result
+
+
+def _assign(
+    pieces: list[Piece], hidden: np.ndarray, biases: np.ndarray, inputs: np.ndarray, reach: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """For every unit the piece whose factors span it best (bias first, then distance), what is left over times the
+    reach of the coordinates, and its coordinates in each piece's variables. Units without inputs belong to no piece."""
+    costs, coordinates_, offsets = [], [], []
+    for piece in pieces:
+        variables, _, shifts = _variables(piece)
+        full = np.zeros((len(variables), hidden.shape[1]))
+        full[:, inputs] = variables
+        c = hidden @ np.linalg.pinv(full)
+        c[np.abs(c) < 1e-14 * np.abs(c).max(initial=1.0)] = 0.0
+        costs.append(np.abs(hidden - c @ full) @ reach)
+        coordinates_.append(c)
+        offsets.append(np.abs(biases + c @ shifts - rule_bias(piece.power)))
+    cost = np.array(costs)
+    assigned = (np.array(offsets) + cost).argmin(axis=0)
+    slips = cost[assigned, np.arange(len(biases))]
+    assigned[~hidden.any(axis=1)] = -1
+    return assigned, slips, coordinates_
+
+
+def _variables(piece: Piece) -> tuple[np.ndarray, tuple[int, ...], np.ndarray]:
+    """Distinct factors of a piece, their exponents and shifts: x * x is one variable squared."""
+    rows: list[np.ndarray] = []
+    exponents: list[int] = []
+    shifts: list[float] = []
+    for factor, shift in zip(piece.factors, piece.shifts, strict=True):
+        for i, row in enumerate(rows):
+            if np.array_equal(row, factor):
+                exponents[i] += 1
+                break
+        else:
+            rows.append(factor)
+            exponents.append(1)
+            shifts.append(shift)
+    return np.array(rows), tuple(exponents), np.array(shifts)
+
+
+def _fan(piece: Piece, slopes: np.ndarray, biases: np.ndarray, weights: np.ndarray, excess: np.ndarray) -> Fan:
+    variables, exponents, shifts = _variables(piece)
+    radii = []
+    for row in variables:
+        which = next(i for i, factor in enumerate(piece.factors) if np.array_equal(factor, row))
+        radii.append(float(piece.radii[which] + np.abs(row) @ excess) * (1.0 + 1e-9))
+    return Fan(slopes, biases + slopes @ shifts, weights, exponents, piece.gain, tuple(radii), rule_bias(piece.power))
+
+
+def _structure(network: Transformer, layout: Layout, wiring: Wiring, reader: _Reader) -> list[str]:
+    """Attention, encoder, positions and CLS against the wiring, entry by entry."""
+    blank = _blank_plan(wiring, network, reader)
+    expected = write(layout, blank, reader.weight_bound).state_dict()
+    violations = []
+    for name, tensor in network.state_dict().items():
+        block = name.startswith(("ffns", "readout")) or (name.startswith("encoder") and wiring.encoder is not None)
+        if block:
+            continue
+        wanted = expected[name]
+        off = (tensor.double() - wanted).abs() > SAME * wanted.abs()
+        for place in torch.nonzero(off).tolist():
+            index = ",".join(map(str, place))
+            violations.append(
+                f"{name}[{index}] is {tensor[tuple(place)].item():.17g}, the construction has "
+                f"{wanted[tuple(place)].item():.17g}"
+            )
+    return violations
+
+
+def _blank_plan(wiring: Wiring, network: Transformer, reader: _Reader) -> Budget:
+    """A budget with the stored shapes and no rules: enough to write what is not a feed-forward block."""
+    layers = wiring.layout.layers
+    empty = tuple(Block(1, network.config.outputs) for _ in range(layers))
+    encoder = None if wiring.encoder is None else Block(wiring.form.dim, 1)
+    return Budget(
+        network.config.betas, network.config.widths, network.config.encoder_width, math.inf, {}, wiring, empty, encoder
+    )
