@@ -129,8 +129,13 @@ def draw_exponents(lengths: list[int], series: dict[str, list[Fraction | None]],
         axes.plot(lengths, shown, label=name, marker=style.MARKERS[number % len(style.MARKERS)])
     axes.axhline(0, color=style.MUTED, linewidth=0.8)
     axes.set_xscale("log", base=2)
+    axes.set_yscale("symlog", linthresh=1.0)
+    axes.set_ylim(bottom=-0.15)
     axes.set_xlabel("sequence length T")
     axes.set_ylabel("exponent (parameters $\\varepsilon^{-\\mathrm{exponent}}$)")
     axes.set_title(title)
-    axes.legend()
+    if len(lengths) <= 12:
+        axes.set_xticks(lengths, [str(T) for T in lengths])
+        axes.minorticks_off()
+    axes.legend(frameon=False)
     return made

@@ -37,6 +37,7 @@ class Section:
     title: str
     pieces: list[str] = field(default_factory=list)
     figures: list[tuple[str, "Figure"]] = field(default_factory=list)  # (file name without suffix, figure)
+    summary: list[str] = field(default_factory=list)  # what a terminal prints of this part
 
     def text(self, words: str) -> "Section":
         self.pieces.append(f"<p>{escape(words)}</p>")

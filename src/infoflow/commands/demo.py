@@ -1,0 +1,142 @@
+"""infoflow demo: a tour on a default that needs nothing; one report with its figures inline.
+
+Each part is a function that returns a section of the report; `PARTS` is the tour.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from infoflow.architecture import Architecture
+from infoflow.commands.options import emit, json_option, out_option
+from infoflow.flow.counting import matched_embed
+from infoflow.flow.estimate import Count
+from infoflow.flow.plan import plan
+from infoflow.flow.predict import Prediction, predict
+from infoflow.flow.scale import scale
+from infoflow.flow.trace import trace
+from infoflow.progress import Progress
+from infoflow.report import html, style
+from infoflow.targets import pairwise_max, triangle_center
+
+D, T = 4, 64
+EQ6 = pairwise_max(D=D, d=4, seed=0)
+LEAD = "Know what a Transformer can compute before you train it, and get the proof as weights."
+NEXT = (
+    "infoflow predict pairwise_max:D=4,d=4 heads=1,1,1,1,1 embed=24 -T 64",
+    "infoflow trace pairwise_max:D=4,d=4 heads=4,4 embed=24 -T 8 --seed 1 --out out/trace",
+    "infoflow scale triangle_center heads=2,2 embed=24 --T 8..4096 --count lower",
+)
+
+
+def predictions() -> html.Section:
+    """Eq. (6) with D = 4 for the three architectures of the paper's experiment."""
+    found = [_predicted(heads) for heads in ((4, 4), (3, 4), (4, 3))]
+    section = html.Section("Predictions: how many heads does eq. (6) need?")
+    section.text(
+        f"The target is F(X) = sum over i = 1..{D} of max over s, t of x(s)'A_i x(t), tokens of dimension 4, T = {T}. "
+        "A verdict is constructed (explicit weights exist), proved hard (a theorem excludes small read-outs) or open; "
+        "counting and flow are the framework's estimates, as exponents of 1/eps."
+    )
+    head = ["heads", "embed", "verdict", "widths", "certified error", "counting", "flow"]
+    section.table(head, [_row(p) for p in found])
+    for p in found:
+        heads = ",".join(map(str, p.arch.heads))
+        section.text(f"heads {heads}: {p.reasons[0]}")
+        section.summary.append(f"predict  eq. (6), D={D}, T={T}, heads {heads}: {p.verdict}; {p.reasons[0]}")
+    return section
+
+
+def _predicted(heads: tuple[int, int]) -> Prediction:
+    return predict(EQ6, Architecture(heads, tuple(matched_embed(D, h) for h in heads)), T)
+
+
+def _row(p: Prediction) -> list[str]:
+    join = ",".join
+    made = p.constructed
+    return [
+        join(map(str, p.arch.heads)),
+        join(map(str, p.arch.embed)),
+        p.verdict,
+        "-" if made is None else join(map(str, made.widths)),
+        "-" if made is None else f"{made.bound:.2g}",
+        "infeasible" if p.counting.exponent is None else str(p.counting.exponent),
+        str(p.flow.exponent),
+    ]
+
+
+def plans() -> html.Section:
+    """Depth can stand in for heads."""
+    found = plan(EQ6, T)
+    section = html.Section("Plan: architectures that no other one beats")
+    section.text(
+        "Layers, heads, embedding and parameters trade against each other: one head per layer is enough in five layers."
+    )
+    rows = [[",".join(map(str, o.heads)), ",".join(map(str, o.embed)), *o.measures, o.reason] for o in found.options]
+    section.table(["heads", "embed", "layers", "total heads", "sum of embed", "parameters", "why"], rows)
+    section.summary.append("plan     heads " + " or ".join(str(row[0]) for row in rows))
+    return section
+
+
+def flow() -> html.Section:
+    """One input, traced."""
+    section = html.Section("Trace: where the information goes for one input")
+    short = trace(EQ6, Architecture((4, 4), 24), EQ6.sample(1, 8, seed=0)[0])
+    section.text(
+        "Every token starts with itself. A head joins the set of the token that wins its comparison. Ringed positions "
+        "are active (the target changes with them); blue is what the read-out ends up knowing."
+    )
+    learned = "learned" if short.learns else "missed"
+    section.figure("flow", short.figure(), f"Information sets of one input, T = 8: the active set is {learned}.")
+    long = trace(EQ6, Architecture((4, 4), 24), EQ6.sample(1, T, seed=0)[0])
+    section.figure("flow-long", long.figure(), f"The same target on one input of T = {T} tokens.")
+    section.summary.append(f"trace    one input of T=8 and one of T={T}: the active set is {learned}")
+    return section
+
+
+def scaling() -> html.Section:
+    """The triangle target: where the counting exponent turns positive depends on the count."""
+    section = html.Section("Scale: the triangle target against the sequence length")
+    arch = Architecture((2, 2), 24)
+    lengths = [8, 16, 32, 64, 128, 256, 512, 1024]
+    counts: tuple[Count, ...] = ("ordered", "lower")
+    found = {count: scale(triangle_center(), arch, lengths, count) for count in counts}
+    section.table(
+        ["count", "first T with a positive exponent"], [[name, s.first_positive_T] for name, s in found.items()]
+    )
+    caption = "Exponents of the triangle target, heads 2,2, E = 24 (estimates, by the paper's ordered count)."
+    section.figure("scale", found["ordered"].figure(), caption)
+    firsts = ", ".join(f"T={s.first_positive_T} ({name})" for name, s in found.items())
+    section.summary.append(f"scale    triangle target: counting turns positive at {firsts}")
+    return section
+
+
+PARTS: dict[str, Callable[[], html.Section]] = {
+    "predict": predictions,
+    "plan": plans,
+    "trace": flow,
+    "scale": scaling,
+}
+
+
+@click.command("demo")
+@out_option("out/demo")
+@json_option
+def command(out: Path, as_json: bool) -> None:
+    """A tour: predictions for eq. (6), its cheapest architectures, one input traced, one report."""
+    sections = []
+    with Progress("demo", len(PARTS)) as bar:
+        for number, (name, part) in enumerate(PARTS.items()):
+            bar.update(number, name)
+            sections.append(part())
+    figures = [path for s in sections for name, made in s.figures for path in style.save(made, out / name, ("svg",))]
+    report = html.write(out / "report.html", "InfoFlow: a tour", LEAD, sections)
+    if as_json:
+        emit({"report": report, "figures": figures, "parts": list(PARTS), "next": NEXT})
+        return
+    for line in (line for section in sections for line in section.summary):
+        click.echo(line)
+    click.echo(f"\nReport: {report}\nFigures: {', '.join(path.name for path in figures)} in {out}\n\nNext, try:")
+    for line in NEXT:
+        click.echo(f"  {line}")
