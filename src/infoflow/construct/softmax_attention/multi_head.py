@@ -13,7 +13,7 @@ Beyond the ends the outer sentinel leads: 2M(n-1)q and M(H-1)(n-1)q. All are at 
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from jaxtyping import Float
@@ -156,7 +156,8 @@ class MultiHeadTruncatedLinear:
             inside = (head >= 0) & (head < self.H)
             low = head.clamp(0, self.H - 1) * self.m - 1
             high = low + self.m + 1
-            out = selected(z, lambda k: self._value(k, low, high, z.dtype), self.a, self.spacing, self.c, low, high)  # noqa: B023
+            value = partial(self._value, low=low[:, None], high=high[:, None], dtype=z.dtype)
+            out = selected(z, value, self.a, self.spacing, self.c, low, high)
             total += torch.where(inside, out, torch.zeros_like(out))
         return total
 

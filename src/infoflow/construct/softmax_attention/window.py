@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 Values = Callable[[Int[Tensor, "..."]], Float[Tensor, "..."]]
-CHUNK = 1 << 16  # tokens at a time: the temporaries stay in cache
+CHUNK = 1 << 14  # tokens at a time: the temporaries stay in cache
 UNIT = 2.0**-53  # half an ulp of 1 in float64
 
 
@@ -37,17 +37,14 @@ def selected(
     near = torch.round((z - first) / spacing)
     near = torch.minimum(torch.maximum(near, _like(low, near)), _like(high, near))
     offset = (z - first - spacing * near) / spacing  # |offset| <= 1/2 inside, larger only beyond the ends
-    index = near.to(torch.int64)
-    total = torch.zeros_like(z)
-    weight = torch.zeros_like(z)
+    bottom, top = _column(low), _column(high)
     half = min(half_width(c), int((high - low) if isinstance(low, int) else (high - low).max()))
-    for step in range(-half, half + 1):
-        key = index + step
-        share = torch.exp(-c * step * (step - 2 * offset))
-        share = torch.where((key >= low) & (key <= high), share, torch.zeros_like(share))
-        total += share * values(torch.minimum(torch.maximum(key, _like(low, key)), _like(high, key)))
-        weight += share
-    return total / weight
+    steps = torch.arange(-half, half + 1, device=z.device, dtype=z.dtype)
+    key = (near[..., None] + steps).to(torch.int64)
+    share = torch.exp(-c * steps * (steps - 2 * offset[..., None]))
+    share = torch.where((key >= bottom) & (key <= top), share, torch.zeros_like(share))
+    inside = torch.minimum(torch.maximum(key, _like(bottom, key)), _like(top, key))
+    return (share * values(inside)).sum(-1) / share.sum(-1)
 
 
 def in_chunks(
@@ -57,6 +54,10 @@ def in_chunks(
     if flat.numel() <= CHUNK:
         return function(flat).reshape(z.shape)
     return torch.cat([function(piece) for piece in flat.split(CHUNK)]).reshape(z.shape)
+
+
+def _column(bound: int | Tensor) -> int | Tensor:
+    return bound if isinstance(bound, int) else bound[..., None]
 
 
 def _like(bound: int | Tensor, reference: Tensor) -> Tensor:
