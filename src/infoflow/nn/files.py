@@ -27,6 +27,7 @@ KEY = "infoflow"  # our entry in the safetensors metadata
 LOADERS: dict[str, str] = {
     "transformer": "infoflow.nn.transformer:from_saved",
     "codec": "infoflow.construct.codec:from_saved",
+    "occupancy": "infoflow.construct.occupancy:from_saved",
     "recording": "infoflow.probes.record:step_from_saved",
 }
 

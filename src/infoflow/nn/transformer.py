@@ -18,10 +18,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from infoflow.certificates import Certificate
 from infoflow.errors import InfoFlowError
 from infoflow.nn import files
 from infoflow.nn.attention import attention
 from infoflow.nn.config import TransformerConfig
+from infoflow.nn.fused import attention_values
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
@@ -110,13 +112,17 @@ class AttentionLayer(nn.Module):
         if visible is not None:
             visible = visible.unsqueeze(-3)  # the same for every head
             mask = visible if mask is None else mask & visible
-        out, weights = self.attend(q, k, v, self.beta, mask, self.hard)
+        if states is None and "attend" not in self.__dict__:  # nobody looks at the weights
+            out = attention_values(q, k, v, self.beta, mask, self.hard)
+        else:
+            out, weights = self.attend(q, k, v, self.beta, mask, self.hard)
+            if states is not None:
+                states.weights.append(weights)
         joined = out.transpose(-3, -2).flatten(-2)  # (*stack, B, queries, h n): head i is block i
         update = joined @ self.output.transpose(-1, -2).unsqueeze(stack)
         result = asked + update if self.residual else update
         result = result if self.norm is None else self.norm(result)
         if states is not None:
-            states.weights.append(weights)
             states.attended.append(result)
         return result
 
@@ -259,6 +265,12 @@ class Transformer(nn.Module):
         single.load_state_dict({k: v[index].detach().clone() for k, v in self.state_dict().items()}, assign=True)
         single.header = dict(self.header)
         return single
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What the header guarantees about this network; None for a trained or hand-made one."""
+        payload = self.header.get("certificate")
+        return None if payload is None else Certificate.from_json(payload)
 
     def save(self, path: str | Path, **header: Any) -> Path:
         """Write safetensors; `header` (plain JSON values) is kept beside the configuration and read back by `load`."""

@@ -1,0 +1,1 @@
+"""Fused kernels of the training step: Triton on a GPU, plain PyTorch as reference and everywhere else."""

@@ -1,0 +1,121 @@
+"""The token side of a folded two-layer Transformer as one differentiable function: Triton where it runs, else PyTorch.
+
+`token_layer` is the only entry. The reference is the plain formula through the project's one attention; the fused path
+is `triton_layer.py`, for float32 on a CUDA device (or in Triton's interpreter, which the tests use).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from infoflow.nn.attention import attention
+from infoflow.nn.fused import LONGEST, block, tile, triton_found
+from infoflow.nn.transformer import ACTIVATIONS
+
+MOST_TOKEN_COORDINATES = 16  # the score loop over d is unrolled
+
+
+@dataclass(frozen=True)
+class Fused:
+    """How the kernel multiplies: "ieee" is float32 on the ordinary units, "tf32x3" the same accuracy on tensor cores
+    by three products, "tf32" one product with a 10-bit mantissa."""
+
+    precision: str = "tf32x3"
+
+
+def token_layer(
+    X: Float[Tensor, "M B d T"],
+    A: Float[Tensor, "M h d+1 d"],
+    G: Float[Tensor, "M z w"],
+    g: Float[Tensor, "M w"],
+    U: Float[Tensor, "M B k w"],
+    scale: float,
+    activation: str,
+    fused: Fused | None,
+) -> Float[Tensor, "M B k w"]:
+    """For each sequence: attention of the tokens over themselves (h heads), hidden = act(G' z + g), then k softmax
+    averages of the hidden states with scores scale <u_i, hidden_t>."""
+    if fused is None:
+        return reference(X, A, G, g, U, scale, activation)
+    out: Tensor = TokenLayer.apply(X, A, G, g, U, scale, activation, fused.precision)
+    return out
+
+
+def reference(X: Tensor, A: Tensor, G: Tensor, g: Tensor, U: Tensor, scale: float, activation: str) -> Tensor:
+    """Heads share their keys, the tokens, so they are rows of one attention; products are batched over models only."""
+    (M, B, d, T), h = X.shape, A.shape[1]
+    tokens = X.transpose(-1, -2)  # (M, B, T, d)
+    rows = tokens.reshape(M, B * T, d)
+    project = A[:, :, :d].transpose(1, 2).flatten(2)  # (M, d, h d)
+    queries = torch.baddbmm(A[:, :, d].flatten(1).unsqueeze(1), rows, project)  # (M, B T, h d)
+    queries = queries.view(M, B, T * h, d)  # row (t, head)
+    retrieved = attention(queries, tokens, tokens).values.view(M, B * T, h * d)
+    Z = torch.cat([rows, retrieved], -1)  # (M, B T, d (h + 1))
+    hidden = ACTIVATIONS[activation](torch.baddbmm(g.unsqueeze(1), Z, G)).view(M, B, T, -1)
+    return attention(U, hidden, hidden, scale).values
+
+
+def fits(T: int, d: int) -> bool:
+    return T <= LONGEST and d <= MOST_TOKEN_COORDINATES and triton_found()
+
+
+class TokenLayer(torch.autograd.Function):
+    """The fused path; X is data and gets no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, X: Tensor, A: Tensor, G: Tensor, g: Tensor, U: Tensor, *options: Any) -> Tensor:
+        from infoflow.train.kernels import triton_layer as kernels
+
+        scale, activation, precision = options
+        X, A, G, g, U = (tensor.contiguous() for tensor in (X, A, G, g, U))
+        (M, B, d, T), h, (_, zdim, w), k = X.shape, A.shape[1], G.shape, U.shape[2]
+        Z, lse = X.new_empty(M, B, zdim, T), X.new_empty(M, B, h, T)
+        out = torch.empty_like(U)
+        attend = {"d": d, **attend_blocks(T)}
+        blocks = -(-T // attend["BQ"])
+        kernels.attend_forward[(M * B, h, blocks)](X, A, Z, lse, B, T, h, **attend)
+        pool = {"h": k, "w": w, "zdim": zdim, "ACT": activation, "PRECISION": precision, **pool_blocks(T, zdim, w, k)}
+        kernels.pool_forward[(M * B,)](Z, G, g, U, out, B, T, scale, **pool)
+        ctx.save_for_backward(X, A, G, g, U, Z, lse)
+        ctx.attend, ctx.pool, ctx.scale = attend, pool, scale
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        from infoflow.train.kernels import triton_layer as kernels
+
+        X, A, G, g, U, Z, lse = ctx.saved_tensors
+        (M, B, d, T), h = X.shape, A.shape[1]
+        blocks = -(-T // ctx.attend["BQ"])
+        dZ, dU = torch.empty_like(Z), torch.empty_like(U)
+        dG, dg = X.new_empty(M, B, *G.shape[1:]), X.new_empty(M, B, *g.shape[1:])
+        pool = {**ctx.pool}
+        kernels.pool_backward[(M * B,)](Z, G, g, U, grads[0].contiguous(), dZ, dG, dg, dU, B, T, ctx.scale, **pool)
+        dA = X.new_empty(M, B, h, blocks, d + 1, d)
+        kernels.attend_backward[(M * B, h, blocks)](
+            X, A, lse, dZ, dA, B, T, h, **{**ctx.attend, "num_warps": 2 * ctx.attend["num_warps"]}
+        )
+        return None, dA.sum((1, 3)), dG.sum(1), dg.sum(1), dU, None, None, None
+
+
+def attend_blocks(T: int) -> dict[str, int]:
+    """All keys in one block; queries so that a thread owns one query and at most 64 scores."""
+    size = tile(T, T)
+    return {"BK": size["full"], "BQ": size["part"], "num_warps": size["warps"]}
+
+
+def pool_blocks(T: int, zdim: int, w: int, k: int) -> dict[str, int]:
+    """All tokens in one block; hidden units in chunks of at most 64 that keep the tile at 4096 numbers."""
+    tokens = block(T)
+    width = min(64 if w % 64 == 0 or w % 64 > 32 else 32, max(16, 4096 // tokens))
+    return {
+        "BT": tokens,
+        "BZ": block(zdim),
+        "BW": width,
+        "BH": block(k),
+        "num_warps": 4 if tokens <= 256 else 8,
+        "num_stages": 1,
+    }

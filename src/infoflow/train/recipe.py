@@ -1,0 +1,153 @@
+"""What is trained and how: `Recipe` (frozen), `Run` (one model of a sweep), and the key that names a run for ever."""
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from infoflow.architecture import Architecture
+from infoflow.errors import InfoFlowError
+from infoflow.nn.config import Activation, TransformerConfig
+from infoflow.targets import Target
+
+CODE_FORMAT = 1  # changes when the same run would give other numbers: results of another format are other results
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One training recipe. The defaults are those that reach the paper's numbers on eq. (6).
+
+    The data set is drawn from `data_seed` and shared by all seeds of a (target, T, recipe), as in the paper; a run's
+    own seed gives its initial weights and the order in which it sees the data. Every epoch is a fresh permutation of
+    which the last, incomplete batch is left out. Labels are standardised for training and the read-out is scaled back
+    afterwards, so a trained network predicts the target itself.
+    """
+
+    samples: int = 36_000
+    validation: int = 4_000
+    batch: int = 256
+    epochs: int | None = 300
+    steps: int | None = None  # instead of epochs
+    lr: float = 1e-2
+    decay: float = 1e-4  # AdamW, decoupled, on every parameter
+    schedule: Literal["cosine", "two_phase", "constant"] = "cosine"
+    second_epochs: int = 0  # two_phase (C.3): cosine over `epochs`, then these
+    second_factor: float = 0.1  # at this fraction of lr
+    activation: Activation = "gelu"
+    encoder: Literal["linear", "mlp"] = "linear"
+    encoder_width: int = 0
+    layer_norm: bool = False  # C.3
+    position_dim: int = 0  # augmented positions: coordinates they take (0: half)
+    init_scale: float = 1.0
+    dtype: Literal["float32", "float64"] = "float32"
+    evaluate_every: int = 1  # epochs between looks at the validation set
+    data_seed: int = 0
+
+    def __post_init__(self) -> None:
+        if (self.epochs is None) == (self.steps is None):
+            raise InfoFlowError("expected epochs or steps, got both or neither; write epochs=None with steps.")
+        counts = ("samples", "validation", "batch", "epochs", "steps", "evaluate_every")
+        for name in counts:
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise InfoFlowError(f"expected {name} to be a positive integer, got {value!r}.")
+        for name in ("lr", "init_scale"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
+                raise InfoFlowError(f"expected {name} above zero, got {getattr(self, name)!r}.")
+        if not (math.isfinite(self.decay) and self.decay >= 0):
+            raise InfoFlowError(f"expected decay of at least zero, got {self.decay!r}.")
+        if self.validation < 2:
+            raise InfoFlowError("expected at least two validation samples (NMSE divides by their variance).")
+        if (self.schedule == "two_phase") != (self.second_epochs > 0) or (self.second_epochs and self.steps):
+            raise InfoFlowError("expected second_epochs above zero (and epochs, not steps) exactly for two_phase.")
+
+    @property
+    def batch_size(self) -> int:
+        return min(self.batch, self.samples)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.samples // self.batch_size
+
+    @property
+    def total_steps(self) -> int:
+        if self.steps is not None:
+            return self.steps
+        assert self.epochs is not None
+        return (self.epochs + self.second_epochs) * self.steps_per_epoch
+
+    def factors(self) -> list[float]:
+        """The learning rate of every step as a fraction of `lr`: cosine from 1 towards 0, constant, or two phases."""
+        total = self.total_steps
+        if self.schedule == "constant":
+            return [1.0] * total
+        first = total - self.second_epochs * self.steps_per_epoch
+        cosine = [0.5 * (1.0 + math.cos(math.pi * step / first)) for step in range(first)]
+        return cosine + [self.second_factor] * (total - first)
+
+    def with_(self, **changes: Any) -> "Recipe":
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One model: a target, an architecture, a length, a seed, a recipe."""
+
+    target: Target
+    arch: Architecture
+    T: int
+    seed: int = 0
+    recipe: Recipe = Recipe()
+
+    def identity(self) -> dict[str, Any]:
+        """What the run is, as plain JSON; a target of a user's file is named with the hash of that file."""
+        if not self.target.spelling:
+            raise InfoFlowError("expected a target with a spelling (its identity in the store), got one without.")
+        path, colon, _ = self.target.spelling.rpartition(":")
+        source = None
+        if colon and path.endswith(".py") and Path(path).is_file():
+            source = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        return {
+            "code": CODE_FORMAT,
+            "target": self.target.spelling,
+            "source": source,
+            "arch": str(self.arch),
+            "T": self.T,
+            "seed": self.seed,
+            "recipe": asdict(self.recipe),
+        }
+
+    @property
+    def key(self) -> str:
+        """24 hex digits of SHA-256 over the identity."""
+        return _digest(self.identity())
+
+    @property
+    def group(self) -> str:
+        """Runs of one group can be stacked: they differ in seed, learning rate, decay and initial scale at most."""
+        same = self.identity() | {"seed": 0}
+        same["recipe"] |= {"lr": 1.0, "decay": 0.0, "init_scale": 1.0}
+        return _digest(same)
+
+    def config(self) -> TransformerConfig:
+        recipe = self.recipe
+        options: dict[str, Any] = {"position_dim": recipe.position_dim} if recipe.position_dim else {}
+        if recipe.encoder == "mlp":
+            options["encoder_width"] = recipe.encoder_width or self.arch.embed[0]
+        return TransformerConfig.of(
+            self.arch,
+            self.target.dim,
+            self.target.outputs,
+            self.T,
+            activation=recipe.activation,
+            encoder=recipe.encoder,
+            layer_norm=recipe.layer_norm,
+            **options,
+        )
+
+
+def _digest(payload: dict[str, Any]) -> str:
+    text = json.dumps(payload, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
