@@ -213,7 +213,7 @@ def measure(
         "floor": floor_fraction(D, achieved, ceilings(device)),
         "scaling": None if quick else scaling(D, choice, device, seconds),
         "kernel_errors": checks,
-        "stacked_against_separate": stacked_against_separate(D, device, choice.fused),
+        "stacked_against_separate": stacked_against_separate(D, device, choice.fused) if choice.fused else None,
     }
 
 
