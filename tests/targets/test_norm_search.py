@@ -1,6 +1,7 @@
 """Triangle-center without enumeration, against enumeration of all increasing triples."""
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infoflow.targets import NormOfSum, triangle_center
+from infoflow.errors import InfoFlowError
+from infoflow.targets import NormOfSum, native, triangle_center
 from infoflow.targets.norm_search import smallest_triples
 
 
@@ -19,6 +21,9 @@ def enumerated(X: np.ndarray, distinct: bool) -> tuple[np.ndarray, np.ndarray]:
     values = NormOfSum(3, X.shape[2])(X[:, triples])
     first = values.argmin(1)
     return triples[first], values[np.arange(len(X)), first]
+
+
+LAWS = ["integers", "line", "scales", "normal"]
 
 
 def tokens(law: str, rng: np.random.Generator, T: int, d: int) -> np.ndarray:
@@ -36,7 +41,7 @@ def tokens(law: str, rng: np.random.Generator, T: int, d: int) -> np.ndarray:
     st.integers(1, 12),
     st.integers(1, 3),
     st.booleans(),
-    st.sampled_from(["integers", "line", "scales", "normal"]),
+    st.sampled_from(LAWS),
 )
 def test_the_first_best_triple_bit_for_bit(seed: int, T: int, d: int, distinct: bool, law: str) -> None:
     distinct = distinct and T >= 3
@@ -59,3 +64,46 @@ def test_sixty_four_tokens_of_the_papers_law(dtype: torch.dtype) -> None:
 def test_all_tokens_equal(X: np.ndarray) -> None:
     assert smallest_triples(NormOfSum(3, 2), X, False).tolist() == [[0, 0, 0]] * len(X)
     assert smallest_triples(NormOfSum(3, 2), X, True).tolist() == [[0, 1, 2]] * len(X)
+
+
+def test_tokens_whose_squares_overflow_are_refused() -> None:
+    for size in (1e160, 1.7e308):
+        with pytest.raises(InfoFlowError, match="overflows"):
+            triangle_center()(np.array([[size, 0.0], [-size, 0.0], [0.0, 1.0]]))
+    assert triangle_center()(np.array([[1e150, 0.0], [-1e150, 0.0], [0.0, 1.0]])) == 1.0
+
+
+@pytest.mark.skipif(native.verified_library() is None, reason="no C compiler, or no folder to keep what it makes")
+@given(st.integers(0, 2**32 - 1), st.integers(3, 12), st.integers(1, 3), st.booleans(), st.sampled_from(LAWS))
+def test_the_native_search_is_the_array_search(seed: int, T: int, d: int, distinct: bool, law: str) -> None:
+    X = tokens(law, np.random.default_rng(seed), T, d)
+    assert np.array_equal(native.run(native.verified_library(), X, distinct), enumerated(X, distinct)[0])
+
+
+def test_without_a_compiler_everything_works_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    F = triangle_center()
+    X = F.sample(1100, 64, seed=3)  # enough to ask for the compiled search
+    expected = F(X)
+    monkeypatch.setattr(native, "verified_library", native.verified_library.__wrapped__)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "")
+    assert native.verified_library() is None
+    assert np.array_equal(F(X), expected)
+    assert np.array_equal(F(torch.tensor(X)).numpy(), expected)
+
+
+def test_a_broken_library_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Wrong:
+        @staticmethod
+        def smallest_triples(*arguments: object) -> None:
+            return None
+
+    assert not native.agrees(Wrong)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    source = tmp_path / "norm_search.c"
+    source.write_text("this is not C")
+    monkeypatch.setattr(native, "SOURCE", source)
+    assert native.verified_library.__wrapped__() is None
+    assert not list((tmp_path / "infoflow").glob("*"))  # nothing half-made is left
+    (tmp_path / "infoflow").chmod(0o777)
+    assert native.verified_library.__wrapped__() is None

@@ -9,6 +9,7 @@ minimum is the one that enumerating all increasing triples finds, bit for bit; o
 
 import numpy as np
 
+from infoflow.errors import InfoFlowError
 from infoflow.targets.arrays import (
     Array,
     concatenate,
@@ -16,8 +17,11 @@ from infoflow.targets.arrays import (
     detach,
     epsilon,
     full,
+    in_threads,
     indices,
     integers,
+    is_torch,
+    largest,
     lower_at,
     order,
     pick,
@@ -32,15 +36,30 @@ from infoflow.targets.score import NormOfSum
 
 ROUNDING = 64  # units in the last place of the largest coordinate: more than the sums of three can be off
 BUCKETS = 8  # per token
-PAIRS = 2**19  # pairs of one chunk; the arrays then stay in cache
+STRIDE = 3  # every third token as an end of the pairs that give the radius
+PAIRS = 2**16  # pairs of one chunk; the arrays then stay in cache
 
 
 def smallest_triples(score: NormOfSum, X: Array, distinct: bool) -> Array:
     """X (B, T, d) -> the first best positions (B, 3), increasing."""
     X = detach(X)
+    refuse_huge(X)
+    if is_torch(X) and X.device.type == "cpu":  # many small steps: numpy's are cheaper
+        X = X if X.element_size() >= 4 else X.float()  # numpy has no bfloat16; to float is exact
+        return indices(smallest_triples(score, X.numpy(), distinct), X)
     rows = max(1, PAIRS // X.shape[1] ** 2)
-    found = [_Chunk(score, X[low : low + rows], distinct).run() for low in range(0, X.shape[0], rows)]
+    parts = [X[low : low + rows] for low in range(0, X.shape[0], rows)]
+    if is_torch(X):
+        found = [_Chunk(score, part, distinct).run() for part in parts]
+    else:
+        found = in_threads(lambda part: _Chunk(score, part, distinct).run(), parts)
     return concatenate(found, 0) if found else indices(np.zeros((0, 3)), X)
+
+
+def refuse_huge(X: Array) -> None:
+    """Squares of sums of three tokens, and of the spread of all, must be finite numbers."""
+    if X.shape[0] and not float(abs(X).max()) < largest(X) ** 0.5 / (8 * X.shape[2]):
+        raise InfoFlowError("expected tokens small enough for the target, its value overflows; scale them down.")
 
 
 class _Chunk:
@@ -52,6 +71,7 @@ class _Chunk:
         self.place = order(X[:, :, 0])  # (B, T) positions in sorted order
         self.sorted = [take(X[:, :, i], self.place, 1) for i in range(self.d)]  # d coordinates, each (B, T)
         self.line = self.sorted[0]
+        self.size = -smallest(-abs(X).reshape((self.B, -1)))
         self.rows = indices(np.arange(self.B), X)
         self._fill_buckets()
 
@@ -71,7 +91,8 @@ class _Chunk:
         return integers(((value - self.base) * self.rate).clip(0, self.buckets))
 
     def run(self) -> Array:
-        self.radius = self._radius()
+        self.bound = full((self.B,), np.inf, self.X)
+        self._tighten(self._guess())
         low = (self.line <= self.radius[:, None] / 3).sum(1).max()  # the least of three is at most their mean
         high = (self.line >= -self.radius[:, None] / 3).sum(1).max()
         self.flat = [coordinate.reshape(-1) for coordinate in self.sorted]
@@ -80,34 +101,40 @@ class _Chunk:
         row, a, b, c = self._first_in_window(int(low), self.T - int(high))
         while len(row):
             self._offer(row, a, b, c)
-            b = b + 1
-            row, a, b, c = _keep(b + self.apart <= c, row, a, b, c)
-            row, a, b, c = _keep(self._sum(0, a, b, c) <= pick(self.radius, row), row, a, b, c)
+            inside = b + 1 + self.apart <= c
+            b = where(inside, b + 1, b)
+            inside = inside & (self._sum(0, a, b, c) <= pick(self.radius, row))
+            row, a, b, c = _keep(inside, row, a, b, c)
         return stack([self.code // self.T**2, self.code // self.T % self.T, self.code % self.T], -1)
 
-    def _radius(self) -> Array:
-        """Above min |sum|, rounding included: the first triple, and the two b nearest to some pairs (a, c)."""
-        first = self.score(self.X[:, [0, self.apart, 2 * self.apart]])
-        ends = np.arange(self.T)
-        a, c = indices(ends[::2], self.X), indices(ends[self.T // 2 % 2 :: 2], self.X)
-        pair = self.line[:, a][:, :, None] + self.line[:, c][:, None, :]
-        shape = pair.shape
-        near = take(self.before, self.bucket(-pair.reshape((self.B, -1))), 1)
+    def _guess(self) -> Array:
+        """Scores (B,) of some triples: the first one, and the two b nearest to some pairs (a, c)."""
+        best = self.score(self.X[:, [0, self.apart, 2 * self.apart]])
+        ends = slice(None, None, STRIDE)
+        pairs = [(x[:, ends, None] + x[:, None, ends]).reshape((self.B, -1)) for x in self.sorted]
+        near = take(self.before, self.bucket(-pairs[0]), 1)
         for b in (near.clip(0, self.T - 1), (near - 1).clip(0, self.T - 1)):
             square = 0
-            for coordinate in self.sorted:
-                ends_sum = (coordinate[:, a][:, :, None] + coordinate[:, c][:, None, :]).reshape((self.B, -1))
-                total = ends_sum + take(coordinate, b, 1)
+            for pair, coordinate in zip(pairs, self.sorted, strict=True):
+                total = pair + take(coordinate, b, 1)
                 square = square + total * total
             if self.apart:
-                square = where(self._repeats(a, b.reshape(shape), c).reshape((self.B, -1)), np.inf + 0 * square, square)
-            first = where(smallest(square) < first, smallest(square), first)
-        rounding = ROUNDING * epsilon(self.X)
-        size = -smallest(-abs(self.X).reshape((self.B, -1)))
-        return first**0.5 * (1 + rounding) + rounding * size + underflow(self.X)
+                square = where(self._repeats(b), np.inf + 0 * square, square)
+            best = where(smallest(square) < best, smallest(square), best)
+        return best
 
-    def _repeats(self, a: Array, b: Array, c: Array) -> Array:
-        return (b == a[None, :, None]) | (b == c[None, None, :]) | (a[:, None] == c[None, :])[None]
+    def _tighten(self, score: Array) -> None:
+        """Lower the known bound of the minimum, and the radius: it bounds |sum|, in any order of summation, for every
+        triple whose score is at most the bound."""
+        self.bound = where(score < self.bound, score, self.bound)
+        rounding = ROUNDING * epsilon(self.X)
+        self.radius = self.bound**0.5 * (1 + rounding) + rounding * self.size + underflow(self.X)
+
+    def _repeats(self, b: Array) -> Array:
+        """Which of the triples of `_guess` use a token twice."""
+        ends = np.arange(0, self.T, STRIDE)
+        a, c = (indices(end.reshape(-1), self.X) for end in np.meshgrid(ends, ends, indexing="ij"))
+        return (b == a) | (b == c) | (a == c)
 
     def _first_in_window(self, low: int, high: int) -> tuple[Array, Array, Array, Array]:
         """Where a pair of ends has a b inside its window: the sequence, and a, the first such b, c as flat indices."""
@@ -144,6 +171,7 @@ class _Chunk:
         fresh = where(best < self.best, self.T**3 + 0 * self.code, self.code)
         code = where(value == best[row], code, self.T**3 + 0 * code)
         self.best, self.code = best, lower_at(fresh, row, code)
+        self._tighten(best)
 
 
 def _keep(mask: Array, *arrays: Array) -> list[Array]:

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from infoflow.errors import InfoFlowError
-from infoflow.targets import distinct_search, enumeration, norm_search, tree_search
+from infoflow.targets import distinct_search, enumeration, native, norm_search, tree_search
 from infoflow.targets.arrays import Array, broadcast, detach, dot, indices, like, order
 from infoflow.targets.score import NormOfSum, Score, TreeScore
 
@@ -75,7 +75,8 @@ class Extremum:
             search = distinct_search.best_distinct_tuples if self.distinct else tree_search.best_tuples
             return search(score, X, sign, mask)[0]
         if isinstance(score, NormOfSum) and score.arity == 3 and sign < 0 and self.sets is None:
-            return norm_search.smallest_triples(score, X, self.distinct)
+            found = native.search(score, X, self.distinct)
+            return norm_search.smallest_triples(score, X, self.distinct) if found is None else found
         return enumeration.best_tuples(score, X, sign, choices, self.distinct)[0]
 
     def value(self, tokens: Array) -> Array:

@@ -1,0 +1,107 @@
+"""The triple search in C, where a C compiler is found; nothing here is needed, and nothing else changes with it.
+
+`norm_search.c` is compiled once for each user, into the user's cache folder, under a temporary name first.
+Before it is used it must reproduce the array search on a few inputs with ties. Whatever goes wrong (no compiler, no
+folder, a wrong answer) means: no native search.
+"""
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import stat
+import subprocess
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from infoflow.files import atomic_path
+from infoflow.targets.arrays import Array, cores, detach, epsilon, in_threads, indices, is_torch, order, take, underflow
+from infoflow.targets.norm_search import ROUNDING, refuse_huge, smallest_triples
+from infoflow.targets.score import NormOfSum
+
+SOURCE = Path(__file__).with_name("norm_search.c")
+FLAGS = ["-O2", "-ffp-contract=off", "-shared", "-fPIC"]
+WORTH = 2**22  # pairs from which on looking for a compiler pays
+
+
+def search(score: NormOfSum, X: Array, distinct: bool) -> Array | None:
+    """`norm_search.smallest_triples` in C, or None where it does not apply."""
+    X = detach(X)
+    if X.shape[0] * X.shape[1] ** 2 < WORTH or (is_torch(X) and X.device.type != "cpu"):
+        return None
+    if not str(X.dtype).endswith("float64") or (library := verified_library()) is None:
+        return None
+    refuse_huge(X)
+    return indices(run(library, X.numpy() if is_torch(X) else X, distinct), X)
+
+
+def run(library: Any, X: np.ndarray, distinct: bool) -> np.ndarray:
+    """X (B, T, d) float64 -> winners (B, 3), on all cores this process may use."""
+    X = np.ascontiguousarray(X)
+    place = order(X[:, :, 0])
+    line = np.ascontiguousarray(take(X[:, :, 0], place, 1))
+    B, T, d = X.shape
+    winners = np.zeros((B, 3), dtype=np.int64)
+    cuts = np.linspace(0, B, cores() + 1).astype(int)
+
+    def part(ends: tuple[int, int]) -> None:
+        low, high = ends
+        pointers = [a[low:high].ctypes.data_as(ctypes.c_void_p) for a in (X, place, line)]
+        sizes = [ctypes.c_int64(n) for n in (high - low, T, d, int(distinct))]
+        slack = [ctypes.c_double(ROUNDING * epsilon(X)), ctypes.c_double(underflow(X))]
+        library.smallest_triples(*pointers, *sizes, *slack, winners[low:high].ctypes.data_as(ctypes.c_void_p))
+
+    in_threads(part, list(pairwise(cuts)))
+    return winners
+
+
+@cache
+def verified_library() -> Any:
+    """The compiled search, or None."""
+    try:
+        library = ctypes.CDLL(str(_compiled()))
+        library.smallest_triples.restype = None
+        return library if agrees(library) else None
+    except (OSError, AttributeError, subprocess.SubprocessError):
+        return None
+
+
+def agrees(library: Any) -> bool:
+    """Whether it finds what the array search finds, on random tokens and on integers full of ties."""
+    rng = np.random.default_rng(0)
+    for X in (rng.standard_normal((20, 17, 2)), rng.integers(-3, 4, (20, 9, 3)).astype(np.float64), np.ones((2, 5, 1))):
+        for distinct in (False, True):
+            if not np.array_equal(run(library, X, distinct), smallest_triples(NormOfSum(3, X.shape[2]), X, distinct)):
+                return False
+    return True
+
+
+def _compiled() -> Path:
+    """The library in the cache folder, compiled if it is not there."""
+    mark = hashlib.sha256(SOURCE.read_bytes() + " ".join([*FLAGS, platform.platform()]).encode()).hexdigest()[:16]
+    library = _cache_folder() / f"norm_search-{mark}.so"
+    if not library.exists():
+        compiler = shutil.which("cc")
+        if compiler is None:
+            raise OSError("no C compiler")
+        with atomic_path(library) as temporary:
+            command = [compiler, *FLAGS, "-o", str(temporary), str(SOURCE), "-lm"]
+            subprocess.run(command, capture_output=True, timeout=60, check=True)
+    return library
+
+
+def _cache_folder() -> Path:
+    """A folder that belongs to this user and that nobody else may write to."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "infoflow"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    status = folder.stat()
+    if hasattr(os, "getuid") and status.st_uid != os.getuid():
+        raise OSError(f"{folder} belongs to another user")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise OSError(f"{folder} can be written to by others")
+    return folder
