@@ -63,7 +63,7 @@ def test_auto_separates_any_data_that_can_be_separated(
 def test_the_three_scales_reach_the_known_gaps(V: int, d: int, n: int, N: int, known: dict[str, float]) -> None:
     X = distinct(V, d, n, N)
     for scale, log10_gap in known.items():
-        made = ContextMap.fit(X, scale)  # type: ignore[arg-type]
+        made = ContextMap.fit(X, scale)
         assert made.log10_gap >= log10_gap
         assert made.log10_gap >= scales.paper_gap(made.contexts, made.apart)  # what (8) promises
         assert made.certificate.float64 == (scale == "auto" or made.certificate.method.startswith("a-priori"))
@@ -82,7 +82,7 @@ def test_the_papers_scale_is_provably_separate_and_bit_identical_in_float64() ->
 
 @pytest.mark.parametrize("scale", ["auto", "sufficient"])
 def test_every_certificate_agrees_with_high_precision(scale: str) -> None:
-    made = ContextMap.fit(distinct(7, 2, 3, 12, seed=4), scale)  # type: ignore[arg-type]
+    made = ContextMap.fit(distinct(7, 2, 3, 12, seed=4), scale)
     contexts, head = made.contexts, made.head
     bits = 4000
     balls = exact_averages(contexts, head, bits)
@@ -170,7 +170,7 @@ def test_masked_maps_keep_the_known_gaps() -> None:
         ("padding", padded, 2.4e-5),
         ("causal+padding", padded, 8e-6),
     ):
-        made = ContextMap.fit(cx.contexts_of(vocabulary, table, mask), draws=4)  # type: ignore[arg-type]
+        made = ContextMap.fit(cx.contexts_of(vocabulary, table, mask), draws=4)
         assert made.relative_gap >= known
         assert made.float64
 
@@ -188,7 +188,7 @@ def test_wrong_calls_are_one_sentence() -> None:
         ContextMap.fit([[x, y], [x, x, y, y]], mask="padding")
     assert ContextMap.fit([[x, y], [x, x, y, y]], mask="padding", merge=True).certificate.holds
     with pytest.raises(InfoFlowError, match="scale"):
-        ContextMap.fit([[x, y]], scale="large")  # type: ignore[arg-type]
+        ContextMap.fit([[x, y]], scale="large")
     with pytest.raises(InfoFlowError, match="head_size"):
         ContextMap.fit([[x, y]], head_size=0)
 
