@@ -57,6 +57,7 @@ class GridApproximator:
     modulus: Modulus
     lazy: bool
     paper_heads: bool
+    p: int  # layer 1's anchors
 
     @property
     def N(self) -> int:
@@ -73,7 +74,7 @@ class GridApproximator:
     @property
     def anchors(self) -> Anchors:
         """Layer 1's anchors: only the values 0 and 1 matter off the shells, so max(n, 2) closed ones do."""
-        return Anchors(0.0, 1.0, max(self.n, 2), "closed")
+        return Anchors(0.0, 1.0, self.p, "closed")
 
     @property
     def first_c(self) -> float:
@@ -336,6 +337,7 @@ def grid_approximator(
     lipschitz: float | None = None,
     lazy: bool = False,
     paper_heads: bool = False,
+    p: int | None = None,
 ) -> GridApproximator:
     """f takes (batch, d, n) tensors and returns (batch,) or (batch, d, n); `lipschitz` is with respect to the sup norm.
 
@@ -346,6 +348,9 @@ def grid_approximator(
     if d < 1 or n < 1:
         raise InfoFlowError(f"expected d >= 1 and n >= 1, got d={d}, n={n}; correct the shape.")
     check_grid(B, g, delta)
+    anchors = max(n, 2) if p is None else p
+    if anchors < max(n, 2):
+        raise InfoFlowError(f"expected p >= max(n, 2) anchors in layer 1, got {anchors}; raise p.")
     if not 0 < eps1 <= 0.5 or not 0 < c < math.inf:
         raise InfoFlowError(f"expected 0 < eps1 <= 1/2 and a positive c, got eps1={eps1}, c={c}; correct them.")
     if isinstance(f, Expression):
@@ -365,7 +370,7 @@ def grid_approximator(
         outputs = 1 if len(shape) == 1 else d * n
     if lipschitz is not None:
         modulus = of_lipschitz(lipschitz, d * n, B)
-    net = GridApproximator(function, d, n, g, B, variant, delta, eps1, c, outputs, modulus, lazy, paper_heads)
+    net = GridApproximator(function, d, n, g, B, variant, delta, eps1, c, outputs, modulus, lazy, paper_heads, anchors)
     if variant != "quadratic" and net.first_error > 1 / 8:
         raise InfoFlowError(f"expected layer 1 to err by at most 1/8, got {net.first_error:.3g}; raise delta.")
     if not lazy:
