@@ -14,6 +14,7 @@ from infoflow.certificates import Certificate
 from infoflow.certificates.attack import attack, precision_errors, starts
 from infoflow.certificates.measured import fan_error
 from infoflow.construct.compiler import ARITHMETIC, ASSUMPTIONS
+from infoflow.construct.outer import WithOuter
 from infoflow.construct.verification import SAME, Reading, layout_of, read
 from infoflow.construct.writer import write
 from infoflow.errors import InfoFlowError
@@ -22,7 +23,7 @@ from infoflow.flow.layout import Refused
 from infoflow.flow.normal_form import box
 from infoflow.nn import Transformer
 from infoflow.targets.spelling import parse
-from infoflow.targets.target import OuterNetwork, Target
+from infoflow.targets.target import Target
 
 MOST_NAMED = 8  # deviating entries that are named before "and N more"
 
@@ -40,9 +41,14 @@ def certify(
     `target` and `T` default to what the file names. `balls` encloses every rule in ball arithmetic; None does so where
     python-flint is installed.
     """
+    whole = network
+    if isinstance(network, WithOuter):
+        network = network.network
     if not isinstance(network, Transformer):
         return _other(network, seconds, seed)
     header = network.header
+    if whole is not network:
+        target = whole.target
     target = _target(header, target)
     T = int(header.get("T", 0)) if T is None else T
     domain = _domain(header, target)
@@ -51,10 +57,9 @@ def certify(
     reading = read(network, target, T, domain, weight_bound)
     measured = _enclose(reading, balls)
     certificate = _judge(network, target, T, domain, reading, measured)
-    inner = _values_of(target)
-    found = attack(network, inner, T, low, high, seconds, seed)
+    found = attack(whole, target, T, low, high, seconds, seed)
     sample = low + (high - low) * starts(np.random.default_rng(seed), 32, T, target.dim, 0)
-    measured.update(precision_errors(network, inner, np.concatenate([sample, found.worst[None]])))
+    measured.update(precision_errors(whole, target, np.concatenate([sample, found.worst[None]])))
     return replace(certificate, measured=measured).with_attack(found.error)
 
 
@@ -62,6 +67,9 @@ def _other(network: Any, seconds: float, seed: int) -> Certificate:
     certificate = getattr(network, "certificate", None)
     if not isinstance(certificate, Certificate) or not hasattr(network, "attack"):
         raise InfoFlowError(f"expected a network with a certificate, got {type(network).__name__}; build one first.")
+    reasons = network.verify() if hasattr(network, "verify") else []
+    if reasons:
+        certificate = replace(certificate, bound=None, holds=False, reasons=tuple(reasons[:MOST_NAMED]))
     return certificate.with_attack(float(network.attack(seed, seconds)))
 
 
@@ -79,11 +87,6 @@ def _target(header: dict[str, Any], target: Target | str | None) -> Target:
 def _domain(header: dict[str, Any], target: Target) -> Any:
     domain = header.get("domain")
     return target.domain if domain is None else tuple(domain)
-
-
-def _values_of(target: Target) -> Any:
-    """What the Transformer itself approximates: the target, or the values an outer network is applied to."""
-    return target.term_values if isinstance(target.outer, OuterNetwork) else target
 
 
 def _judge(

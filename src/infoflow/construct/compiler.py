@@ -96,7 +96,7 @@ def _with_outer(network: Transformer, target: Target) -> Any:
     if isinstance(target.outer, OuterNetwork):
         from infoflow.construct.outer import WithOuter
 
-        return WithOuter(network, target.outer)
+        return WithOuter(network, target)
     return network
 
 

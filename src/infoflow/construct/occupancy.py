@@ -1,0 +1,321 @@
+"""The occupancy network: any Lipschitz score, also one that decomposes over no tree, in low dimension and for all T.
+
+Cells with centres c cover the box; one head per cell reads the distance of the nearest token, m(c) = min_t |x_t - c|_1,
+and the read-out takes, over k-tuples of cells,
+
+    F^ = min [ score(c_1..c_k) + sum_v L_v m(c_v) ],     F <= F^ <= F + sum_v L_v (h_1 + h_2 + W((T-1)/e)/beta),
+
+L_v the Lipschitz constants in the Euclidean norm, h_1 and h_2 the cells' radii in the two norms: the nearest tokens
+prove the left side, the cells of the best tuple the right one. The middle is subtracted; maxima are minima of the
+negated score.
+
+What is a network here: the encoder (ReLU, exact distances) and the attention layer are the one Transformer. The
+read-out is a minimum of affine functions of the CLS state, i.e. a ReLU network of depth 1 + ceil(log2 tuples) with two
+units per comparison; its functions are stored and the minimum is evaluated directly instead of unrolled into layers.
+Its weights are Lipschitz constants, so the weight bound of Theorem 4 does not apply to it.
+"""
+
+import math
+from dataclasses import dataclass
+from itertools import combinations_with_replacement, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from infoflow.certificates import Certificate
+from infoflow.certificates.softmax import softmax_gap
+from infoflow.construct.writer import linear_maps
+from infoflow.errors import InfoFlowError
+from infoflow.flow.blocks import UNIT
+from infoflow.flow.normal_form import Refused, box
+from infoflow.nn import Transformer, TransformerConfig, files
+from infoflow.targets.bounds import lipschitz
+from infoflow.targets.polynomial import Polynomial
+from infoflow.targets.score import NormOfSum
+from infoflow.targets.spelling import parse
+from infoflow.targets.target import Target
+from infoflow.targets.terms import Extremum
+
+MOST_CELLS = 1024  # heads of the layer; its projections hold 4 cells^2 numbers
+MOST_TUPLES = 20_000_000
+CHUNK = 4_000_000  # numbers of the read-out evaluated at once
+GRID_SHARE, SOFTMAX_SHARE = 0.9, 0.08
+
+
+@dataclass(frozen=True)
+class Grid:
+    """n cells per axis, tuples of cells of one term, and what they cost."""
+
+    per_axis: int
+    centres: np.ndarray  # (cells, d)
+    radii: tuple[float, float]  # of a cell, in the sum norm and the Euclidean norm
+
+
+class OccupancyNetwork(nn.Module):
+    """X (B, T, d) -> (B,) or (B, outputs). `tables[i]` are the scores of term i at its tuples of cells."""
+
+    def __init__(self, transformer: Transformer, target: Target, grid: Grid, header: dict[str, Any]) -> None:
+        super().__init__()
+        self.transformer, self.target, self.grid, self.header = transformer, target, grid, header
+        self.indices = [torch.from_numpy(tuples(term, len(grid.centres))) for term in target.terms]
+        for i, (term, index) in enumerate(zip(target.terms, self.indices, strict=True)):
+            assert isinstance(term, Extremum)
+            self.register_buffer(f"table{i}", _scores(term, grid.centres, index.numpy()))
+        self.slopes = [torch.tensor(_slopes(term, header["domain"])) for term in target.terms]
+
+    @property
+    def certificate(self) -> Certificate:
+        return Certificate.from_json(self.header["certificate"])
+
+    def forward(self, X: Tensor) -> Tensor:
+        distances = self.transformer(X)  # (B, cells)
+        distances = distances - torch.nn.functional.one_hot(torch.tensor(0), distances.shape[-1]).to(distances)
+        values = [self._value(i, distances) for i in range(len(self.target.terms))]
+        result: Tensor = self.target.outer(torch.stack(values, -1))
+        return result[..., 0] if self.target.outputs == 1 else result
+
+    def _value(self, i: int, distances: Tensor) -> Tensor:
+        """min over tuples of table + sum_v L_v m(c_v), less the middle of the one-sided error."""
+        term, index, table = self.target.terms[i], self.indices[i], self.get_buffer(f"table{i}")
+        best: Tensor | None = None
+        step = max(1, CHUNK // max(len(distances), 1))
+        for start in range(0, len(index), step):
+            part = index[start : start + step].to(distances.device)
+            total = table[start : start + step].to(distances)[None].expand(len(distances), -1)
+            for v, slope in enumerate(self.slopes[i].tolist()):
+                total = total + slope * distances[:, part[:, v]]
+            low = total.amin(-1)
+            best = low if best is None else torch.minimum(best, low)
+        assert best is not None
+        assert isinstance(term, Extremum)
+        centred = best - self.header["middle"][i]
+        return centred if term.kind == "min" else -centred
+
+    def attack(self, seed: int = 0, seconds: float = 10.0) -> float:
+        from infoflow.certificates.attack import attack
+
+        low, high = (np.array(side) for side in self.header["domain"])
+        T = min(self.header["T"], 24)  # the bound speaks of every shorter length too, and the target is cubic in T
+        return attack(self, self.target, T, low, high, seconds, seed, batch=24).error
+
+    def verify(self) -> list[str]:
+        """Stored tensors against a fresh construction: tensor, index and both numbers of every difference."""
+        fresh = build_occupancy(self.target, self.header["T"], self.header["eps"], None, self.header["domain"], None)
+        reasons = []
+        for name, tensor in self.state_dict().items():
+            wanted = fresh.state_dict().get(name)
+            if wanted is None or wanted.shape != tensor.shape:
+                return [f"{name} has shape {tuple(tensor.shape)}, the construction another"]
+            for place in torch.nonzero(tensor != wanted).tolist():
+                index = ",".join(map(str, place))
+                now, then = tensor[tuple(place)].item(), wanted[tuple(place)].item()
+                reasons.append(f"{name}[{index}] is {now:.17g}, the construction has {then:.17g}")
+        if self.header["middle"] != fresh.header["middle"] or self.certificate.bound != fresh.certificate.bound:
+            reasons.append("the header states another bound than the construction")
+        return reasons
+
+    def report(self) -> dict[str, Any]:
+        config = self.transformer.config
+        table = sum(len(index) for index in self.indices)
+        parameters = sum(p.numel() for p in self.transformer.parameters()) + table
+        nonzero = sum(int(torch.count_nonzero(t)) for t in self.state_dict().values())
+        return {
+            **{key: self.header[key] for key in ("eps", "domain", "weight_bound", "rule")},
+            "heads": list(config.heads),
+            "embed": list(config.embed),
+            "head_dims": list(config.head_dims),
+            "widths": [table],
+            "encoder_width": config.encoder_width,
+            "beta": list(config.betas),
+            "parameters": parameters,
+            "nonzero": nonzero,
+            "cells": len(self.grid.centres),
+            "tuples": table,
+            "depth": 1 + max(math.ceil(math.log2(max(len(index), 2))) for index in self.indices),
+            "bound": self.certificate.bound,
+            "parts": self.certificate.parts,
+            "arithmetic": self.certificate.arithmetic,
+        }
+
+    def save(self, path: str | Path) -> Path:
+        header = {**self.header, "config": self.transformer.config.to_json(), "per_axis": self.grid.per_axis}
+        return files.write(path, "occupancy", self.state_dict(), header)
+
+
+def build_occupancy(
+    target: Target, T: int, eps: float, arch: Any = None, domain: Any = None, weight_bound: float | None = None
+) -> OccupancyNetwork:
+    """Grid from eps, heads from the grid; Refused with every reason and the size when it does not fit."""
+    low, high = box(target.domain if domain is None else domain, target.dim)
+    reasons = _reasons(target, T, eps, arch)
+    if reasons:
+        raise Refused(reasons)
+    try:
+        slopes = [sum(_slopes(term, (low.tolist(), high.tolist()))) for term in target.terms]
+    except InfoFlowError:
+        raise Refused(
+            ["a score has neither a tree form nor a Lipschitz constant (CallableScore(lipschitz=...))"]
+        ) from None
+    weights = _outer_slopes(target)
+    reach = float(np.dot(weights, slopes))
+    grid = make_grid(low, high, GRID_SHARE * eps, reach, target)
+    gap = softmax_gap(T)
+    beta = max(reach * gap / 2 / (SOFTMAX_SHARE * eps), 1.0)
+    one_sided = [slope * (sum(grid.radii) + gap / beta) for slope in slopes]
+    diameter = float((high - low).sum())
+    rounding = UNIT * (4 * T + 64 + 16 * target.dim) * reach * (diameter + 1.0)
+    parts = {
+        "grid": reach * sum(grid.radii) / 2,
+        "softmax": reach * gap / beta / 2,
+        "rounding": rounding,
+    }
+    certificate = Certificate(
+        sum(parts.values()),
+        "float64 with rounding allowance",
+        (
+            "tokens in the stated box",
+            "Lipschitz constants as stated by the target",
+            "IEEE float64, exp within 4 units in the last place",
+            "the read-out is a minimum of affine functions, evaluated directly; its weights are not bounded by 1",
+        ),
+        parts=parts,
+    )
+    header = {
+        "target": target.spelling,
+        "T": T,
+        "eps": float(eps),
+        "domain": [low.tolist(), high.tolist()],
+        "weight_bound": None,
+        "rule": "occupancy",
+        "middle": [side / 2 for side in one_sided],
+        "certificate": certificate.to_json(),
+    }
+    return OccupancyNetwork(_transformer(grid, beta, target.dim), target, grid, header)
+
+
+def _reasons(target: Target, T: int, eps: float, arch: Any) -> list[str]:
+    reasons = []
+    if not (isinstance(T, int) and T >= 1):
+        reasons.append(f"T must be a positive integer, got {T!r}")
+    if not (np.isfinite(eps) and eps > 0):
+        reasons.append(f"eps must be a positive number, got {eps!r}")
+    if arch is not None:
+        reasons.append("the occupancy construction fixes its own architecture (one head per cell); give no arch")
+    for i, term in enumerate(target.terms, 1):
+        if not isinstance(term, Extremum):
+            reasons.append(f"term {i} is a {type(term).__name__}; the occupancy construction takes extrema")
+        elif term.sets is not None or term.distinct:
+            reasons.append(f"term {i} restricts positions, which cells do not see")
+    if not isinstance(target.outer, Polynomial):
+        reasons.append("the occupancy construction takes polynomial outer maps")
+    return reasons
+
+
+def _slopes(term: Any, domain: Any) -> tuple[float, ...]:
+    low, high = domain
+    return lipschitz(term.score, (float(np.min(low)), float(np.max(high))))
+
+
+def _outer_slopes(target: Target) -> np.ndarray:
+    """sup |d outer / d value_i| (largest over outputs); exact for the affine outer maps of the grammar."""
+    assert isinstance(target.outer, Polynomial)
+    if target.outer.degree > 1:
+        raise Refused(["the occupancy construction takes affine outer maps"])
+    weight, _ = target.outer.affine()
+    return np.abs(weight).max(axis=0)
+
+
+def tuples(term: Any, cells: int) -> np.ndarray:
+    """All k-tuples of cells; multisets where the score is symmetric."""
+    k = term.arity
+    if isinstance(term.score, NormOfSum):
+        return np.array(list(combinations_with_replacement(range(cells), k)), dtype=np.int64)
+    return np.array(list(product(range(cells), repeat=k)), dtype=np.int64)
+
+
+def count(term: Any, cells: int) -> int:
+    return math.comb(cells + term.arity - 1, term.arity) if isinstance(term.score, NormOfSum) else cells**term.arity
+
+
+def make_grid(low: np.ndarray, high: np.ndarray, share: float, reach: float, target: Target) -> Grid:
+    """The coarsest grid with reach (h_1 + h_2)/2 <= share, h_1 = sum of half sides, h_2 = their Euclidean norm."""
+    half = (high - low) / 2
+    size = float(half.sum() + np.linalg.norm(half)) * (1 + 1e-12)
+    per_axis = max(1, math.ceil(reach * size / 2 / share))
+    cells = per_axis**target.dim
+    number = sum(count(term, cells) for term in target.terms)
+    if cells > MOST_CELLS or number > MOST_TUPLES:
+        gigabytes = (8 * (4 * cells**2 + number) + 8 * target.arity * number) / 2**30
+        raise Refused(
+            [
+                f"the occupancy grid for this eps has {per_axis}^{target.dim} = {cells} cells and {number} tuples, "
+                f"{gigabytes:.3g} GiB (limits {MOST_CELLS} cells, {MOST_TUPLES} tuples); take a larger eps"
+            ]
+        )
+    axes = [low[j] + (2 * np.arange(per_axis) + 1) * half[j] / per_axis for j in range(target.dim)]
+    centres = np.array(list(product(*axes)))
+    radii = (float((half / per_axis).sum()) * (1 + 1e-12), float(np.linalg.norm(half / per_axis)) * (1 + 1e-12))
+    return Grid(per_axis, centres, radii)
+
+
+def _scores(term: Extremum, centres: np.ndarray, index: np.ndarray) -> Tensor:
+    sign = 1.0 if term.kind == "min" else -1.0
+    parts = [sign * term.score(centres[index[i : i + 500_000]]) for i in range(0, len(index), 500_000)]
+    return torch.from_numpy(np.concatenate(parts))
+
+
+def _transformer(grid: Grid, beta: float, d: int) -> Transformer:
+    """Encoder: |x - c|_1 exactly, two ReLU units per grid line; head c has key -|x - c| and value |x - c|."""
+    cells, n = len(grid.centres), grid.per_axis
+    config = TransformerConfig(
+        dim=d,
+        heads=(cells,),
+        head_dims=(1,),
+        widths=(1,),
+        scales=(beta,),
+        readout=False,
+        encoder="mlp",
+        encoder_width=2 * d * n,
+        encoder_activation="relu",
+    )
+    network = Transformer(config).double()
+    assert network.encoder is not None
+    assert network.cls_token is not None
+    first, second = linear_maps(network.encoder)
+    with torch.no_grad():
+        for axis in range(d):
+            lines = np.unique(grid.centres[:, axis])
+            for i, line in enumerate(lines):
+                unit = 2 * (axis * n + i)
+                first.weight[unit, axis], first.bias[unit] = 1.0, -line
+                first.weight[unit + 1, axis], first.bias[unit + 1] = -1.0, line
+                at = torch.from_numpy(np.flatnonzero(grid.centres[:, axis] == line))
+                second.weight[at, unit] = 1.0
+                second.weight[at, unit + 1] = 1.0
+        network.cls_token[0] = 1.0
+        layer: Any = network.attentions[0]
+        heads = torch.arange(cells)
+        layer.query[:, 0, 0] = 1.0
+        layer.key[heads, 0, heads] = -1.0
+        layer.value[heads, 0, heads] = 1.0
+        layer.output[heads, heads] = 1.0
+    return network.requires_grad_(False)
+
+
+def from_saved(tensors: dict[str, Tensor], header: dict[str, Any]) -> OccupancyNetwork:
+    """The loader of kind "occupancy": the target is named in the header, shapes are checked against a fresh grid."""
+    keys = {"target": str, "T": int, "eps": float, "domain": list, "per_axis": int, "middle": list, "certificate": dict}
+    for key, kind in keys.items():
+        if not isinstance(header.get(key), kind):
+            raise InfoFlowError(f"expected {key} in the header of an occupancy network, got {header.get(key)!r}.")
+    target = parse(header["target"], files=False)
+    network = build_occupancy(target, header["T"], header["eps"], None, header["domain"], None)
+    files.expect(tensors, {name: tuple(value.shape) for name, value in network.state_dict().items()})
+    network.load_state_dict(tensors)
+    if len(header["middle"]) != len(target.terms) or not all(isinstance(m, float) for m in header["middle"]):
+        raise InfoFlowError("expected one middle per term in the header of an occupancy network.")
+    network.header = {name: value for name, value in header.items() if name not in ("config", "per_axis")}
+    return network

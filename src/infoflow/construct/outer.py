@@ -1,0 +1,58 @@
+"""A built network followed by the user's own outer map.
+
+The Transformer computes the values of the terms; the outer map is the user's function, applied to them as it is (it is
+part of the target, not approximated). The certificate multiplies the Transformer's error by the stated Lipschitz
+constant and adds the stated error.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from infoflow.certificates import Certificate
+from infoflow.errors import InfoFlowError
+from infoflow.nn import Transformer
+from infoflow.targets.target import OuterNetwork, Target
+
+
+class WithOuter(nn.Module):
+    """X (B, T, d) -> outer(values of the terms)."""
+
+    def __init__(self, network: Transformer, target: Target) -> None:
+        super().__init__()
+        assert isinstance(target.outer, OuterNetwork)
+        self.network, self.target, self.outer = network, target, target.outer
+
+    @property
+    def certificate(self) -> Certificate:
+        certificate = self.network.certificate
+        assert certificate is not None
+        return certificate
+
+    @property
+    def header(self) -> dict[str, Any]:
+        return self.network.header
+
+    @property
+    def config(self) -> Any:
+        return self.network.config
+
+    def forward(self, X: Tensor) -> Tensor:
+        values = self.network(X)
+        values = values[..., None] if self.network.config.outputs == 1 else values
+        result: Tensor = self.outer(values)
+        return result[..., 0] if self.outer.outputs == 1 and result.ndim == values.ndim else result
+
+    def attack(self, seed: int = 0, seconds: float = 10.0) -> float:
+        from infoflow.certificates.attack import attack
+
+        low, high = (np.array(side) for side in self.header["domain"])
+        return attack(self, self.target, self.header["T"], low, high, seconds, seed).error
+
+    def save(self, path: str | Path) -> Path:
+        raise InfoFlowError(
+            "expected a network that is tensors alone, this one ends in your own function; save .network and apply "
+            "the function after loading."
+        )
