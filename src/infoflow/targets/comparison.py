@@ -225,9 +225,12 @@ def stationary_points(target: Target) -> np.ndarray | None:
 
 def quadratic_part(polynomial: Polynomial) -> tuple[np.ndarray, np.ndarray]:
     """(H, g) with p(x) = x'Hx/2 + g'x + c, for degree at most two."""
-    d = polynomial.inputs
-    origin = np.zeros(d)
-    first = [polynomial.derivative(i) for i in range(d)]
-    slope = np.array([p(origin)[0] for p in first])
-    hessian = np.array([[p.derivative(j)(origin)[0] for j in range(d)] for p in first])
+    hessian, slope = np.zeros((polynomial.inputs, polynomial.inputs)), np.zeros(polynomial.inputs)
+    for exponent, weight in zip(polynomial.exponents, polynomial.coefficients[0], strict=True):
+        factors = np.repeat(np.arange(polynomial.inputs), exponent)
+        if len(factors) == 1:
+            slope[factors[0]] += weight
+        elif len(factors) == 2:
+            hessian[factors[0], factors[1]] += weight
+            hessian[factors[1], factors[0]] += weight
     return hessian, slope

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from infoflow.targets.arrays import CHUNK_BYTES, Array, concatenate, detach, full, indices, take, where
+from infoflow.targets.arrays import Array, concatenate, detach, full, indices, search_bytes, take, where
 from infoflow.targets.score import Score
 
 
@@ -14,7 +14,7 @@ def best_tuples(
     """X (B, T, d); choices[v] the sorted positions t_v may take -> winners (B, k), sign * (their scores) (B,)."""
     X = detach(X)
     B, k, d = X.shape[0], score.arity, X.shape[2]
-    cells = CHUNK_BYTES // (8 * k * d)  # tuples of one block, over all its sequences
+    cells = search_bytes(X) // (8 * k * d)  # tuples of one block, over all its sequences
     block = max(1, min(cells, math.prod(len(choice) for choice in choices), 4096))
     rows = max(1, cells // block)
     found = [_search(score, X[low : low + rows], sign, choices, distinct, block) for low in range(0, B, rows)]

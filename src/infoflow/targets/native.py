@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from infoflow.files import atomic_path
-from infoflow.targets.arrays import Array, cores, detach, epsilon, in_threads, indices, is_torch, order, take, underflow
+from infoflow.targets.arrays import Array, cores, epsilon, in_threads, is_torch, order, take, underflow
 from infoflow.targets.norm_search import ROUNDING, refuse_huge, smallest_triples
 from infoflow.targets.score import NormOfSum
 
@@ -29,15 +29,14 @@ FLAGS = ["-O2", "-ffp-contract=off", "-shared", "-fPIC"]
 WORTH = 2**22  # pairs from which on looking for a compiler pays
 
 
-def search(score: NormOfSum, X: Array, distinct: bool) -> Array | None:
+def search(X: Array, distinct: bool) -> Array | None:
     """`norm_search.smallest_triples` in C, or None where it does not apply."""
-    X = detach(X)
-    if X.shape[0] * X.shape[1] ** 2 < WORTH or (is_torch(X) and X.device.type != "cpu"):
+    if is_torch(X) or X.dtype != np.float64 or X.shape[0] * X.shape[1] ** 2 < WORTH:
         return None
-    if not str(X.dtype).endswith("float64") or (library := verified_library()) is None:
+    if (library := verified_library()) is None:
         return None
     refuse_huge(X)
-    return indices(run(library, X.numpy() if is_torch(X) else X, distinct), X)
+    return run(library, X, distinct)
 
 
 def run(library: Any, X: np.ndarray, distinct: bool) -> np.ndarray:

@@ -44,9 +44,6 @@ def smallest_triples(score: NormOfSum, X: Array, distinct: bool) -> Array:
     """X (B, T, d) -> the first best positions (B, 3), increasing."""
     X = detach(X)
     refuse_huge(X)
-    if is_torch(X) and X.device.type == "cpu":  # many small steps: numpy's are cheaper
-        X = X if X.element_size() >= 4 else X.float()  # numpy has no bfloat16; to float is exact
-        return indices(smallest_triples(score, X.numpy(), distinct), X)
     rows = max(1, PAIRS // X.shape[1] ** 2)
     parts = [X[low : low + rows] for low in range(0, X.shape[0], rows)]
     if is_torch(X):

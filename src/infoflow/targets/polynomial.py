@@ -80,7 +80,7 @@ class Polynomial:
         exponents = self.exponents.copy()
         coefficients = self.coefficients * exponents[:, i]
         exponents[:, i] = np.maximum(exponents[:, i] - 1, 0)
-        return Polynomial(exponents, coefficients)
+        return _without_zeros(exponents, coefficients)
 
     def bound(self, radius: Float[np.ndarray, " d"] | float) -> Float[np.ndarray, " outputs"]:
         """sup over |x_i| <= radius_i of |p(x)_j|, at most sum_m |c_jm| prod_i radius_i ** e_mi."""
@@ -119,7 +119,14 @@ class Polynomial:
         weights = np.array([matrix[i, i] if i == j else matrix[i, j] + matrix[j, i] for i, j in pairs])
         exponents = np.vstack([squares, unit, np.zeros((1, d), dtype=np.int64)])
         row = np.concatenate([weights, np.broadcast_to(np.asarray(vector, dtype=np.float64), (d,)), [constant]])
-        return cls(exponents, row[None, :])
+        return _without_zeros(exponents, row[None, :])
+
+
+def _without_zeros(exponents: np.ndarray, coefficients: np.ndarray) -> Polynomial:
+    """The polynomial without the monomials nobody uses (one is kept of the zero polynomial)."""
+    used = coefficients.any(axis=0)
+    used[0] |= not used.any()
+    return Polynomial(exponents[used], coefficients[:, used])
 
 
 def _monomial(x: Array, exponent: np.ndarray) -> Array:

@@ -11,6 +11,7 @@ from infoflow.errors import InfoFlowError
 from infoflow.targets import sampling
 from infoflow.targets.arrays import (
     CHUNK_BYTES,
+    QUIET,
     Array,
     all_finite,
     as_tokens,
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from infoflow.targets.comparison import Comparison
 
 __all__ = ["Extremum", "KthLargest", "OuterNetwork", "PositionSum", "Target", "Term"]
-
-
-_quiet = np.errstate(over="ignore", invalid="ignore")  # an overflow ends in one sentence, not in warnings
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +101,7 @@ class Target:
         for term in self.terms:
             term.check_length(T)
 
-    @_quiet
+    @QUIET
     def __call__(self, X: Array) -> Array:
         """X (..., T, d) -> (...), or (..., outputs) when the target has several outputs."""
         X = as_tokens(X, self.dim)
@@ -111,12 +109,12 @@ class Target:
         _refuse_overflow(result)
         return result[..., 0] if self.outputs == 1 else result
 
-    @_quiet
+    @QUIET
     def term_values(self, X: Array) -> Array:
         """X (..., T, d) -> (..., values): the value of each term, vector-valued terms spread out."""
         return self._term_values(as_tokens(X, self.dim))
 
-    @_quiet
+    @QUIET
     def winners(self, X: Array) -> tuple[Array, ...]:
         """X (..., T, d) -> for each term its winning positions (..., arity), 0-based."""
         parts, lead = self._parts(detach(as_tokens(X, self.dim)))
@@ -126,7 +124,7 @@ class Target:
             for number, term in enumerate(self.terms)
         )
 
-    @_quiet
+    @QUIET
     def active(self, X: Array) -> Array:
         """The active index set (4) as a boolean (..., T): positions whose token has a non-zero derivative.
 

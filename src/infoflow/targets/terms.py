@@ -7,8 +7,8 @@ import numpy as np
 
 from infoflow.errors import InfoFlowError
 from infoflow.targets import distinct_search, enumeration, native, norm_search, tree_search
-from infoflow.targets.arrays import Array, broadcast, detach, dot, indices, like, order
-from infoflow.targets.score import NormOfSum, Score, TreeScore
+from infoflow.targets.arrays import Array, broadcast, detach, dot, indices, is_torch, like, on_host, order
+from infoflow.targets.score import CallableScore, NormOfSum, Score, TreeScore
 
 Sets = tuple[tuple[int, ...] | None, ...]
 
@@ -65,6 +65,8 @@ class Extremum:
 
     def winners(self, X: Array) -> Array:
         """X (B, T, d) -> (B, k), the lexicographically first best tuple."""
+        if is_torch(X) and X.device.type == "cpu" and not isinstance(self.score, CallableScore):
+            return indices(self.winners(on_host(X)), X)  # a search is many small steps, in which numpy is faster
         sign = 1 if self.kind == "max" else -1
         score, choices = self.score, self.choices(X.shape[1])
         if isinstance(score, TreeScore):
@@ -75,7 +77,7 @@ class Extremum:
             search = distinct_search.best_distinct_tuples if self.distinct else tree_search.best_tuples
             return search(score, X, sign, mask)[0]
         if isinstance(score, NormOfSum) and score.arity == 3 and sign < 0 and self.sets is None:
-            found = native.search(score, X, self.distinct)
+            found = native.search(X, self.distinct)
             return norm_search.smallest_triples(score, X, self.distinct) if found is None else found
         return enumeration.best_tuples(score, X, sign, choices, self.distinct)[0]
 

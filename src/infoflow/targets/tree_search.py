@@ -11,15 +11,17 @@ and the vertex is the smallest of its subtree. For other numberings t_0, t_1, ..
 import numpy as np
 
 from infoflow.targets.arrays import (
-    CHUNK_BYTES,
     Array,
     broadcast,
     concatenate,
     detach,
     full,
+    in_threads,
     indices,
+    is_torch,
     like,
     pair_dots,
+    search_bytes,
     stack,
     take,
     where,
@@ -34,17 +36,16 @@ def best_tuples(score: TreeScore, X: Array, sign: int, allowed: Array, apart: bo
     """
     X = detach(X)
     B, T = X.shape[0], X.shape[1]
-    rows = max(1, CHUNK_BYTES // (8 * T * T))
-    winners, values = [], []
-    for low in range(0, B, rows):
+    rows = max(1, search_bytes(X) // (8 * T * T))
+
+    def search(low: int) -> tuple[Array, Array]:
         part = slice(low, low + rows)
-        here = allowed if allowed.shape[0] == 1 else allowed[part]
-        found, value = _search(score, X[part], sign, here, apart)
-        winners.append(found)
-        values.append(value)
-    if not winners:
+        return _search(score, X[part], sign, allowed if allowed.shape[0] == 1 else allowed[part], apart)
+
+    found = in_threads(search, range(0, B, rows)) if not is_torch(X) else [search(low) for low in range(0, B, rows)]
+    if not found:
         return indices(np.zeros((0, score.arity)), X), full((0,), 0.0, X)
-    return concatenate(winners, 0), concatenate(values, 0)
+    return concatenate([winners for winners, _ in found], 0), concatenate([values for _, values in found], 0)
 
 
 def _search(score: TreeScore, X: Array, sign: int, allowed: Array, apart: bool) -> tuple[Array, Array]:
@@ -88,7 +89,7 @@ def _respond(edge: Edge, X: Array, sign: int, below: Array, apart: bool) -> tupl
     """For each position t of the parent: max over s of sign <left(x_t), right(x_s)> + below(s), and the first s."""
     left, right = sign * edge.left(X), edge.right(X)
     B, T = X.shape[0], X.shape[1]
-    rows = max(1, CHUNK_BYTES // (8 * B * T))
+    rows = max(1, search_bytes(X) // (8 * B * T))
     best, first = [], []
     for low in range(0, T, rows):
         table = pair_dots(left[:, low : low + rows], right) + below[:, None, :]
