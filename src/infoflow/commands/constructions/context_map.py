@@ -19,10 +19,10 @@ def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
 
     left = Options(options)
     path, scale, mask = left.take("data", Path), left.take("scale", str, "auto"), left.take("mask", str, "none")
-    head_size, draws = left.take("head_size", int, 1), left.take("draws", int, 8)
+    head_size, draws = left.take("head_size", int, 1), left.take("draws", int, None)
     merge = left.take("merge", _flag, False)
     left.done()
-    if draws < 1:
+    if draws is not None and draws < 1:
         raise InfoFlowError(f"expected --draws of at least 1, got {draws}.")
     made = ContextMap.fit(read_data(path, ("X",))["X"], scale, head_size, mask, merge, draws, seed)
     saved = made.save(out / f"context_map_{scale}.safetensors")

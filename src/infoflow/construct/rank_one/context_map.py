@@ -48,7 +48,7 @@ class ContextMap:
         head_size: int = 1,
         mask: Mask | Bool[ndarray, "n n"] = "none",
         merge: bool = False,
-        draws: int = 8,
+        draws: int | None = None,
         seed: int = 0,
     ) -> "ContextMap":
         """Weights for these sequences, with a certificate; proportional multisets are refused unless `merge`."""
@@ -139,7 +139,7 @@ class ContextMap:
 
 
 def _choose(
-    contexts: Contexts, scale: str, apart: Separation, draws: int, seed: int
+    contexts: Contexts, scale: str, apart: Separation, draws: int | None, seed: int
 ) -> tuple[scales.Directions, float]:
     if scale == "auto":
         return scales.auto_search(contexts, draws, seed)

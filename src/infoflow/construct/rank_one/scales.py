@@ -23,6 +23,7 @@ from infoflow.construct.rank_one.separation import Separation, same_token_gap
 from infoflow.errors import JobError
 from infoflow.progress import Progress
 
+WORK = 60_000_000  # exponentials that a default search spends on more than its first eight pairs of directions
 LOGITS = np.geomspace(0.1, 60, 16)
 
 
@@ -90,8 +91,12 @@ def direction_pairs(vocabulary: Float[ndarray, "m d"], draws: int, seed: int) ->
         yield pair[0], pair[1]
 
 
-def auto_search(contexts: Contexts, draws: int, seed: int) -> tuple[Directions, float]:
-    """The directions and beta with the largest same-token gap of s; refined once around the best grid point."""
+def auto_search(contexts: Contexts, draws: int | None, seed: int) -> tuple[Directions, float]:
+    """The directions and beta with the largest same-token gap of s; refined once around the best grid point.
+
+    Without `draws` small data get up to 32 pairs of directions, large data 8.
+    """
+    draws = draws or int(np.clip(WORK // (len(LOGITS) * contexts.size * contexts.members.shape[1]), 8, 32))
     best, found = -1.0, ((np.zeros(0), np.zeros(0)), 1.0)
 
     def attempt(v: ndarray, w: ndarray, beta: float) -> None:
