@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -135,6 +137,17 @@ def test_a_users_own_file(tmp_path: Path) -> None:
     file.write_text("import sys\nsys.exit(3)\n")
     with pytest.raises(InfoFlowError, match="SystemExit"):
         parse(f"{file}:F")
+
+
+def test_arrays_are_answered_without_torch() -> None:
+    code = (
+        "import sys, infoflow as iflow\n"
+        "for name in iflow.targets.NAMED:\n"
+        "    F = iflow.targets.parse(name); X = F.sample(2, 5); F(X), F.active(X), F.comparison(5)\n"
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_low_rank_matrices_are_factored() -> None:

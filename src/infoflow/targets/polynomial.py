@@ -124,8 +124,8 @@ class Polynomial:
 
 def _without_zeros(exponents: np.ndarray, coefficients: np.ndarray) -> Polynomial:
     """The polynomial without the monomials nobody uses (one is kept of the zero polynomial)."""
-    used = coefficients.any(axis=0)
-    used[0] |= not used.any()
+    used = np.asarray(coefficients.any(axis=0))
+    used[0] = used[0] or not used.any()
     return Polynomial(exponents[used], coefficients[:, used])
 
 
