@@ -11,7 +11,7 @@ from infoflow.flow.budget import budget
 from infoflow.flow.estimate import Count, Counting, FlowEstimate, check_length, estimate_counting, estimate_flow
 from infoflow.flow.layout import Layout, Refused, lay_out
 from infoflow.flow.temperature import Temperature, temperature
-from infoflow.targets import Extremum, PositionSum, Target
+from infoflow.targets import Extremum, PositionSum, Target, tree_form
 
 Verdict = Literal["constructed", "proved hard", "open"]
 
@@ -83,6 +83,7 @@ def predict(
         verdict = "proved hard"
     reasons = [
         *_construction_reasons(constructed, refusals),
+        *_occupancy_reasons(target),
         *_mask_reasons(target, arch),
         *_position_reasons(target, arch),
         *_bound_reasons(proved, arch, silent),
@@ -132,6 +133,16 @@ def _construction_reasons(constructed: Constructed | None, refusals: tuple[str, 
         return [f"no construction: {reason}" for reason in refusals]
     widths = ",".join(map(str, constructed.widths))
     return [f"explicit weights exist: widths {widths}, certified error {constructed.bound:.3g}"]
+
+
+def _occupancy_reasons(target: Target) -> list[str]:
+    """Scores without a tree are out of reach of the layout, not of every network."""
+    if all(not isinstance(t, Extremum) or tree_form(t.score) is not None for t in target.terms):
+        return []
+    return [
+        "outside this architecture: for a Lipschitz score, one layer with O(eps^-d) heads of dimension 1 (one per cell "
+        "of a grid) serves every T, so hardness for growing T needs E fixed and eps far below the grid"
+    ]
 
 
 def _mask_reasons(target: Target, arch: Architecture) -> list[str]:
