@@ -11,18 +11,18 @@ from typing import Any
 
 def provenance(packages: tuple[str, ...] = ("numpy", "torch")) -> dict[str, Any]:
     return {
-        "command": " ".join(
-            [
-                "infoflow"
-                if Path(sys.argv[0]).name in {"infoflow", "__main__.py"}
-                else f"python {Path(sys.argv[0]).name}",
-                *sys.argv[1:],
-            ]
-        ),
+        "command": _command(),
         "commit": _commit(),
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in packages}},
         "machine": machine_kind(),
     }
+
+
+def _command() -> str:
+    """The call as typed; an absolute path is written by its last part, for it names a machine and not a command."""
+    script = Path(sys.argv[0]).name
+    words = ["infoflow" if script in {"infoflow", "__main__.py"} else f"python {script}", *sys.argv[1:]]
+    return " ".join(Path(word).name if word.startswith("/") else word for word in words)
 
 
 def machine_kind() -> str:
@@ -42,9 +42,10 @@ def _version(name: str) -> str | None:
 
 
 def _commit() -> str | None:
+    """The commit of the checkout, or the one named by INFOFLOW_COMMIT where the code runs without its history."""
     command = ["git", "rev-parse", "--short=12", "HEAD"]
     try:
         run = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
-        return None
+        return os.environ.get("INFOFLOW_COMMIT")
     return run.stdout.strip()

@@ -1,5 +1,6 @@
-"""Training one group: runs that can be stacked, from start or checkpoint to results."""
+"""Training one stack of models step by step: eager on a CPU, a captured graph on CUDA."""
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,41 +13,47 @@ from infoflow.train.kernels.layer import Fused
 from infoflow.train.recipe import Run
 from infoflow.train.stack import Stack
 
+CAPTURE = threading.Lock()  # groups may train side by side, each on its stream; graphs are captured one at a time
 WARM_UP = 3  # steps before a CUDA graph is captured; their effect is undone
 
 
 @dataclass
 class Trained:
-    """What a group's training left: curves (evaluations, M) and, per model, the best weights."""
+    """A stack on its way: curves (evaluations, M) and, per model, the best weights so far."""
 
     stack: Stack
     data: Data
     curve: list[list[float]] = field(default_factory=list)  # NMSE of every model at each evaluation
     steps: list[int] = field(default_factory=list)  # the step of each evaluation
-    best: Tensor | None = None  # (M,)
-    best_weights: Tensor | None = None  # (M, P)
-    diverged_at: Tensor | None = None  # (M,) first evaluation's step at which the model was found frozen, -1 if never
-    epoch: int = 0
+    best: Tensor = field(init=False)  # (M,)
+    best_weights: Tensor = field(init=False)  # (M, P)
+    diverged_at: Tensor = field(init=False)  # (M,) step of the evaluation that found the model frozen, -1 if none did
+    step: int = 0  # steps done
     seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        M, device = len(self.stack.runs), self.stack.weights.device
+        self.best = torch.full((M,), torch.inf, dtype=torch.float64, device=device)
+        self.best_weights = self.stack.weights.clone()
+        self.diverged_at = torch.full((M,), -1, dtype=torch.int64, device=device)
+
+    @property
+    def finished(self) -> bool:
+        return self.step >= self.stack.runs[0].recipe.total_steps
 
     def look(self, batch: int) -> None:
         """Evaluate every model; remember the best weights of each."""
         nmse = self.stack.nmse(self.data, batch)
         alive = self.stack.state.alive.squeeze(1)
-        step = int(self.stack.state.step)
-        if self.best is None or self.best_weights is None or self.diverged_at is None:
-            self.best = torch.full_like(nmse, torch.inf)
-            self.best_weights = self.stack.weights.clone()
-            self.diverged_at = torch.full_like(nmse, -1.0)
-        better = (nmse < self.best) & torch.isfinite(nmse)
+        better = nmse < self.best  # False for NaN
         self.best = torch.where(better, nmse, self.best)
         self.best_weights.copy_(torch.where(better.unsqueeze(1), self.stack.weights, self.best_weights))
-        self.diverged_at = torch.where(alive | (self.diverged_at >= 0), self.diverged_at, float(step))
+        self.diverged_at = torch.where(alive | (self.diverged_at >= 0), self.diverged_at, self.step)
         self.curve.append(nmse.tolist())
-        self.steps.append(step)
+        self.steps.append(self.step)
 
 
-Report = Callable[[int, Trained], None]  # (steps done of every model, state)
+Report = Callable[[Trained], None]
 Save = Callable[[Trained], None]
 
 
@@ -56,29 +63,39 @@ def start(runs: Sequence[Run], device: torch.device, fused: Fused | None, data: 
     return Trained(Stack(runs, device, fused), data)
 
 
-def train(state: Trained, report: Report | None = None, save: Save | None = None, save_every: float = 20.0) -> Trained:
-    """Train from `state.epoch` to the end. `save` is called at epoch boundaries, at most every `save_every` seconds."""
+def train(
+    state: Trained,
+    report: Report | None = None,
+    save: Save | None = None,
+    save_every: float = 20.0,
+    stop: Callable[[], bool] | None = None,
+) -> Trained:
+    """Train from `state.step` to the end, or until `stop()`; `save` is called every `save_every` seconds and then."""
     stack, recipe = state.stack, state.stack.runs[0].recipe
-    device = stack.weights.device
-    seeds = torch.tensor([run.seed for run in stack.runs], device=device)
+    seeds = torch.tensor([run.seed for run in stack.runs], device=stack.weights.device)
     total, per_epoch = recipe.total_steps, recipe.steps_per_epoch
-    epochs = -(-total // per_epoch)
     stepper = Stepper(stack, state.data, recipe.batch_size, per_epoch)
     last_save = began = time.monotonic()
-    for epoch in range(state.epoch, epochs):
-        stepper.load_order(epoch_order(seeds, epoch, recipe.samples))
-        for _ in range(min(per_epoch, total - epoch * per_epoch)):
-            stepper.step()
-        state.epoch = epoch + 1
-        if state.epoch % recipe.evaluate_every == 0 or state.epoch == epochs:
+    loaded = -1
+    while state.step < total:
+        epoch, place = divmod(state.step, per_epoch)
+        if epoch != loaded:
+            stepper.load_order(epoch_order(seeds, epoch, recipe.samples), place)
+            loaded = epoch
+        stepper.step()
+        state.step += 1
+        if state.step % (per_epoch * recipe.evaluate_every) == 0 or state.step == total:
             state.look(recipe.batch_size)
         now = time.monotonic()
-        if report is not None:
-            report(min(state.epoch * per_epoch, total), state)
-        if save is not None and now - last_save >= save_every and state.epoch < epochs and state.curve:
-            state.seconds += now - began
+        stopping = stop is not None and stop()
+        if save is not None and (stopping or now - last_save >= save_every) and state.step < total:
+            state.seconds, began = state.seconds + now - began, now
             save(state)
-            began = last_save = time.monotonic()
+            last_save = time.monotonic()
+        if report is not None:
+            report(state)
+        if stopping:
+            break
     state.seconds += time.monotonic() - began
     return state
 
@@ -93,10 +110,11 @@ class Stepper:
         self.position = torch.zeros(1, dtype=torch.int64, device=device)
         self.graph: torch.cuda.CUDAGraph | None = None
 
-    def load_order(self, order: Tensor) -> None:
+    def load_order(self, order: Tensor, place: int = 0) -> None:
+        """The order of an epoch, to be read from batch `place` on."""
         M = order.shape[0]
         self.order.copy_(order[:, : self.per_epoch * self.batch].view(M, self.per_epoch, self.batch))
-        self.position.zero_()
+        self.position.fill_(place)
 
     def step(self) -> None:
         if self.stack.weights.device.type != "cuda":
@@ -123,7 +141,7 @@ class Stepper:
                 self._eager()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with CAPTURE, torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self._eager()
         for tensor, old in zip(tensors, kept, strict=True):
             tensor.copy_(old)

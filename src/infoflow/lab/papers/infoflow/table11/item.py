@@ -1,0 +1,107 @@
+"""InfoFlow Table 11 / Figure 1a: eq. (6), heads (D,D) against (D-1,D) and (D,D-1), T = 64."""
+
+from typing import Any
+
+from infoflow import targets
+from infoflow.architecture import Architecture
+from infoflow.flow.predict import predict
+from infoflow.lab.item import Context, Item, Outcome, printed
+from infoflow.lab.sweep import cells, train_cells
+from infoflow.train.recipe import Recipe, Run
+
+CONFIGURATIONS = ("(D,D)", "(D-1,D)", "(D,D-1)")
+# The paper prints learning rate 1e-3, decay 1e-2 and no training length. Those do not reach its numbers in any length
+# tried here, so rate, decay and length are ours (README of this item).
+FULL = Recipe(samples=36_000, validation=4_000, batch=256, epochs=1000, lr=1e-2, decay=1e-4, evaluate_every=5)
+QUICK = Recipe(samples=8_000, validation=1_000, batch=128, epochs=60, lr=1e-2, decay=1e-4, evaluate_every=5)
+RATES = {2: 1e-2, 3: 1e-2, 4: 1e-2, 5: 8e-3, 6: 8e-3}
+
+
+def heads_of(configuration: str, D: int) -> tuple[int, int]:
+    return {"(D,D)": (D, D), "(D-1,D)": (D - 1, D), "(D,D-1)": (D, D - 1)}[configuration]
+
+
+def architecture(configuration: str, D: int) -> Architecture:
+    """C.4: E_l = ceil(6D / h_l) h_l, width 16 D."""
+    heads = heads_of(configuration, D)
+    return Architecture(heads, tuple(-(-6 * D // h) * h for h in heads), 16 * D)
+
+
+def plan(context: Context) -> tuple[dict[tuple[int, str], list[Run]], int]:
+    """The runs of each cell (D, configuration), and T."""
+    full = context.preset == "full"
+    T, seeds, sizes = (64, 16, (2, 3, 4, 5, 6)) if full else (16, 2, (2,))
+    if context.part is not None:
+        sizes = (int(context.part.removeprefix("D=")),)
+    grid = {}
+    for D in sizes:
+        recipe = (FULL if full else QUICK).with_(lr=RATES[D])
+        target = targets.pairwise_max(D=D, d=4, seed=0)
+        for name in CONFIGURATIONS:
+            grid[D, name] = [Run(target, architecture(name, D), T, seed, recipe) for seed in range(seeds)]
+    return grid, T
+
+
+def run(context: Context) -> Outcome:
+    grid, T = plan(context)
+    paper = {row["D"]: row for row in printed(__package__)["rows"]}
+    results = train_cells(context, grid, "table 11")
+    rows = []
+    for (D, name), summary in cells(results).items():
+        first = grid[D, name][0]
+        said = predict(first.target, first.arch.with_(width=None), T=T, with_temperature=True)
+        rows.append(
+            {
+                "D": D,
+                "heads": "({},{})".format(*heads_of(name, D)),
+                "configuration": name,
+                "paper mean": paper[D][name] if T == 64 else None,
+                "mean": summary.mean,
+                "median": summary.median,
+                "quartiles": summary.quartiles_text(),
+                "failed": summary.failed,
+                "predicted": said.verdict,
+                "logit std at 1e-4": None if said.temperature is None else said.temperature.logit_std[-1],
+            }
+        )
+    columns = ["D", "heads", "paper mean", "mean", "median", "quartiles", "failed", "predicted", "logit std at 1e-4"]
+    remarks = [_separation(rows, D) for D in sorted({row["D"] for row in rows})]
+    return Outcome(columns, rows, results.runs(), remarks, {"figure1a": _figure(rows, T)}, {"T": T})
+
+
+def _separation(rows: list[dict[str, Any]], D: int) -> str:
+    mean = {row["configuration"]: row["mean"] for row in rows if row["D"] == D}
+    others = {name: mean[name] / mean["(D,D)"] for name in CONFIGURATIONS[1:]}
+    return f"D={D}: (D,D) reaches {mean['(D,D)']:.2e}; " + ", ".join(
+        f"{name} is {ratio:.3g} times above it" for name, ratio in others.items()
+    )
+
+
+def _figure(rows: list[dict[str, Any]], T: int) -> Any:
+    from infoflow.report import style
+
+    figure, axes = style.figure(6.0, 3.6)
+    for position, name in enumerate(CONFIGURATIONS):
+        chosen = [row for row in rows if row["configuration"] == name]
+        D = [row["D"] for row in chosen]
+        colour, marker = style.COLOURS[position], style.MARKERS[position]
+        axes.plot(D, [row["mean"] for row in chosen], marker=marker, color=colour, label=f"{name}, ours")
+        if T == 64:
+            axes.plot(D, [row["paper mean"] for row in chosen], marker=marker, ls=":", color=colour, alpha=0.6, label=f"{name}, paper")
+    axes.set_yscale("log")
+    axes.set_xticks(sorted({row["D"] for row in rows}))
+    axes.set_xlabel("D")
+    axes.set_ylabel("mean best validation NMSE")
+    axes.set_title(f"eq. (6), T = {T}")
+    axes.legend(fontsize=7, ncols=2)
+    return figure
+
+
+ITEM = Item(
+    name="infoflow/table11",
+    title="InfoFlow Table 11 and Figure 1a: D heads a layer are what eq. (6) wants",
+    quick="D = 2 only, T = 16, 8,000 samples, 60 epochs, 2 seeds",
+    full="D = 2..6, T = 64, 36,000 + 4,000 samples, batch 256, 16 seeds, AdamW with cosine",
+    run=run,
+    parts=tuple(f"D={D}" for D in (2, 3, 4, 5, 6)),
+)

@@ -1,0 +1,167 @@
+"""InfoFlow Table 12 / Figure 1b: triangle-center against T; and the control the paper lacks, an order-2 target."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from infoflow import targets
+from infoflow.architecture import Architecture
+from infoflow.flow.predict import predict
+from infoflow.lab.item import Context, Item, Outcome, printed
+from infoflow.lab.sweep import cells, train_cells
+from infoflow.targets import Extremum, NormOfSum, Polynomial, Target
+from infoflow.train.recipe import Recipe, Run
+
+SIZES = {
+    "(2,2) E=24": Architecture((2, 2), 24, 32),
+    "(4,4) E=24": Architecture((4, 4), 24, 32),
+    "(4,4) E=48": Architecture((4, 4), 48, 32),
+}
+LENGTHS = (3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64)
+# The paper's rate and decay; it prints no training length: 70 epochs of 351 steps are the 24,600 steps chosen here.
+FULL = Recipe(samples=90_000, validation=10_000, batch=256, epochs=70, lr=1e-3, decay=1e-2)
+LONGER = FULL.with_(epochs=280, lr=4e-3, decay=1e-4)
+QUICK = Recipe(samples=6_000, validation=1_000, batch=128, epochs=12, lr=3e-3, decay=1e-2)
+
+
+def pair_min() -> Target:
+    """min over pairs of |x(s) + x(t)|^2: order of comparison 2, a tree score, two heads a layer suffice."""
+    return Target(
+        terms=(Extremum(NormOfSum(2, 2), kind="min"),),
+        outer=Polynomial.identity(1),
+        dim=2,
+        spelling="lab.pair_min:d=2",
+        sampler="clamped_normal",
+    )
+
+
+@dataclass(frozen=True)
+class Length:
+    """A length of the control at which its label varies as much as triangle-center's at the length it stands for."""
+
+    triangle: int
+    pair: int
+    triangle_std: float
+    pair_std: float
+
+
+def label_std(target: Target, T: int, samples: int = 4000) -> float:
+    return float(np.std(np.asarray(target(target.sample(samples, T, seed=1)))))
+
+
+def matched(lengths: tuple[int, ...]) -> list[Length]:
+    """For each T of triangle-center, the T' <= 256 of pair-min with the nearest standard deviation on a log scale."""
+    pair = pair_min()
+    grid = sorted({round(2 * 1.09**step) for step in range(57)})
+    stds = {T: label_std(pair, T, 1000) for T in grid}
+    found = []
+    for T in lengths:
+        std = label_std(targets.triangle_center(d=2), T, 1000)
+        best = min(grid, key=lambda length: abs(np.log(stds[length] / std)))
+        found.append(Length(T, best, std, stds[best]))
+    return found
+
+
+def plan(context: Context) -> dict[tuple[str, int, str], list[Run]]:
+    """Cells (which, T, size): the paper's table, the control, and both with labels of unit variance trained longer.
+
+    Labels are standardised in training whatever the target (Recipe), so "unit variance" is built in; `longer` is the
+    part that a paper-length recipe leaves open.
+    """
+    full = context.preset == "full"
+    lengths = LENGTHS if full else (3, 8, 16)
+    sizes = SIZES if full else {"(2,2) E=24": SIZES["(2,2) E=24"]}
+    seeds = 2 if full else 1
+    recipe = FULL if full else QUICK
+    triangle = targets.triangle_center(d=2)
+    grid: dict[tuple[str, int, str], list[Run]] = {}
+    if context.part in (None, "triangle"):
+        for T in lengths:
+            for name, arch in sizes.items():
+                grid["triangle", T, name] = [Run(triangle, arch, T, seed, recipe) for seed in range(seeds)]
+    if context.part in (None, "control"):
+        for length in matched(lengths):
+            runs = [Run(pair_min(), SIZES["(2,2) E=24"], length.pair, seed, recipe) for seed in range(seeds)]
+            grid["pair", length.pair, "(2,2) E=24"] = runs
+    if full and context.part in (None, "longer"):
+        for length in matched((8, 12, 16, 24)):
+            arch = SIZES["(4,4) E=48"]
+            grid["triangle longer", length.triangle, "(4,4) E=48"] = [
+                Run(triangle, arch, length.triangle, seed, LONGER) for seed in range(seeds)
+            ]
+            grid["pair longer", length.pair, "(4,4) E=48"] = [
+                Run(pair_min(), arch, length.pair, seed, LONGER) for seed in range(seeds)
+            ]
+    return grid
+
+
+def run(context: Context) -> Outcome:
+    grid = plan(context)
+    results = train_cells(context, grid, "table 12")
+    summaries = cells(results)
+    paper = {row["T"]: row for row in printed(__package__)["rows"]}
+    rows = []
+    for (which, T, size), summary in summaries.items():
+        first = grid[which, T, size][0]
+        rows.append(
+            {
+                "target": which,
+                "T": T,
+                "size": size,
+                "label std": label_std(first.target, T),
+                "paper": paper[T][size] if which == "triangle" and T in paper else None,
+                "mean": summary.mean,
+                "seeds": summary.count,
+                "exponent (lower)": _exponent(first, "lower"),
+                "exponent (ordered)": _exponent(first, "ordered"),
+            }
+        )
+    columns = ["target", "T", "size", "label std", "paper", "mean", "seeds", "exponent (lower)", "exponent (ordered)"]
+    remarks = [
+        "the framework's exponent is 0 at every length of the table with the proved count, and up to T=43 with the "
+        "paper's ordered one: the law does not explain why T=16 already fails",
+        "pair-min is a tree score that two heads a layer compute exactly; where its label varies as little as "
+        "triangle-center's, the same recipe fails on it too: that part of the table is scale and optimisation",
+    ]
+    return Outcome(columns, rows, results.runs(), remarks, {"figure1b": _figure(rows)})
+
+
+def _exponent(first: Run, count: Any) -> str:
+    return str(predict(first.target, first.arch.with_(width=None), T=first.T, count=count).counting.exponent)
+
+
+def _figure(rows: list[dict[str, Any]]) -> Any:
+    from infoflow.report import style
+
+    figure, (left, right) = style.figure(9.0, 3.6, 1, 2)
+    for position, size in enumerate(SIZES):
+        chosen = [row for row in rows if row["target"] == "triangle" and row["size"] == size]
+        colour = style.COLOURS[position]
+        left.plot([r["T"] for r in chosen], [r["mean"] for r in chosen], marker="o", color=colour, label=f"{size}, ours")
+        known = [r for r in chosen if r["paper"] is not None]
+        left.plot([r["T"] for r in known], [r["paper"] for r in known], ls=":", marker="x", color=colour, label=f"{size}, paper")
+    for position, which in enumerate(("triangle", "pair", "triangle longer", "pair longer")):
+        chosen = [row for row in rows if row["target"] == which]
+        right.scatter([r["label std"] for r in chosen], [r["mean"] for r in chosen], s=16, color=style.COLOURS[position], label=which)
+    left.set_xscale("log")
+    left.set_xlabel("T")
+    right.set_xscale("log")
+    right.invert_xaxis()
+    right.set_xlabel("standard deviation of the label")
+    for axes, title in ((left, "triangle-center against T"), (right, "the same, against how much the label varies")):
+        axes.set_yscale("log")
+        axes.set_ylabel("best validation NMSE")
+        axes.set_title(title)
+        axes.legend(fontsize=7)
+    return figure
+
+
+ITEM = Item(
+    name="infoflow/table12",
+    title="InfoFlow Table 12 and Figure 1b: triangle-center against T, with an order-2 control",
+    quick="T = 3, 8, 16, (2,2) E=24 only, 6,000 samples, 12 epochs, 1 seed; and the control at matched label spread",
+    full="12 lengths, three sizes, 90,000 + 10,000 samples, 70 epochs, 2 seeds; the control; both trained 4 times longer",
+    run=run,
+    parts=("triangle", "control", "longer"),
+)

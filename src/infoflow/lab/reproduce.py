@@ -1,0 +1,36 @@
+"""`reproduce(item)`: run one item of the lab and leave result.json, the table and the figures."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from infoflow.errors import InfoFlowError
+from infoflow.lab import item as items
+from infoflow.lab.item import Context, Item, Preset
+from infoflow.lab.registry import ITEMS, find
+
+
+def reproduce(
+    name: str,
+    preset: Preset = "quick",
+    out: str | Path | None = None,
+    device: str = "cpu",
+    engine: str = "local",
+    data: str | Path | None = None,
+    part: str | None = None,
+) -> dict[str, Any]:
+    """Run an item; finished runs in its store are never trained again, so a stopped call goes on where it stopped."""
+    item = find(name)
+    if preset not in ("quick", "full"):
+        raise InfoFlowError(f"expected preset quick or full, got {preset!r}.")
+    if part is not None and part not in item.parts:
+        raise InfoFlowError(f"expected one of the parts {', '.join(item.parts) or '(none)'} of {name}, got {part!r}.")
+    folder = Path(out) if out is not None else Path("out/reproduce") / name / preset
+    context = Context(preset, folder, device, engine, Path(data) if data is not None else None, part)
+    start = time.perf_counter()
+    outcome = item.run(context)
+    return items.write(item, context, outcome, time.perf_counter() - start)
+
+
+def listing() -> list[Item]:
+    return [find(name) for name in ITEMS]
