@@ -30,6 +30,12 @@ def test_model_count_equals_the_loop(T, heads, b, trees):
     assert c.capacity_count(T, heads, b, trees) == loop_count(T, heads, tokens, cls, b, trees)
 
 
+def test_an_empty_set_compares_nothing():
+    """As printed, (5) charges -1 for the CLS that has not read anything yet."""
+    counted = c.model_count(64, (4, 4), (5,), (0, 8), 2)
+    assert counted == loop_count(64, (4, 4), (5,), (0, 8), 2) == c.attention_count((4, 4), 64) + 64 * 24 + 63
+
+
 @given(small_heads, st.integers(1, 40))
 def test_capacities_follow_the_update_rule(heads, T):
     """One step of max-position retrieval adds at most h sets of the old size (to the CLS: of the tokens' old size)."""

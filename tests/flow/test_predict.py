@@ -110,6 +110,16 @@ def test_flow_cost_of_the_explicit_network_is_d_minus_one_at_least_embedding():
     assert flow.exponent == 3
 
 
+def test_a_token_forgets_what_it_has_passed_on():
+    """Path of 5: both sides send inwards; behind layer 2 a token keeps, as the centre, itself and two pairs."""
+    flow = estimate_flow(targets.chain(length=5, d=2), Architecture((2, 2, 1), 80), 64, 5)
+    assert flow.token_sets == (3, 5, 5)
+    assert flow.cls_sets == (0, 0, 5)
+    deep = estimate_flow(EQ6, Architecture((1,) * 5, 24), 64, 2)
+    assert deep.token_sets == (2, 2, 2, 2, 2)
+    assert deep.cls_sets == (0, 2, 4, 6, 8)
+
+
 @pytest.mark.parametrize(
     ("F", "heads"),
     [
