@@ -27,13 +27,13 @@ def one_layer(dim=3, heads=1, n=6, seed=0, **options) -> Transformer:
     return model
 
 
-def trained(target: Target, T: int, steps: int = 200, **options) -> Transformer:
+def trained(target: Target, T: int, steps: int = 100, **options) -> Transformer:
     model = one_layer(target.dim, **options)
     generator = torch.Generator().manual_seed(1)
     optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
     low, high = target.domain
     for _ in range(steps):
-        X = low + (high - low) * torch.rand(128, T, target.dim, generator=generator)
+        X = low + (high - low) * torch.rand(64, T, target.dim, generator=generator)
         loss = (model(X) - target(X)).square().mean()
         optimiser.zero_grad()
         loss.backward()
@@ -63,7 +63,7 @@ def test_trained_min_pair_collides_and_the_twin_is_proved():
     check(found, model, MIN_PAIR)
     assert found.gap >= 1
     assert found.certified_error is not None
-    assert 0 <= found.gap / 2 - found.certified_error < 1e-6
+    assert found.certified_error == pytest.approx(found.gap / 2, abs=1e-6)  # the exact twin is near Z, not Z
     assert found.width_bound(0.1) == pytest.approx((found.gap - 0.2) / (math.sqrt(6) * found.state_distance))
 
 
@@ -98,7 +98,7 @@ def test_a_state_that_holds_the_target_is_not_refuted():
         S = (2 * (1 + X @ X.mT)).flatten(-2)
         return torch.stack([-torch.logsumexp(-beta * S, -1) / beta, X.mean((-1, -2))], -1)
 
-    found = refute(Adapter(state, dim=3), MIN_PAIR, 4, seconds=3)
+    found = refute(Adapter(state), MIN_PAIR, 4, seconds=3)
     assert (found.gap if found else 0.0) <= math.log(16) / beta + 1e-9
 
 

@@ -3,6 +3,9 @@
     p = g - (projection of g on the row space of J),   g = dF/dtheta,  J = dR/dtheta
     theta' = theta + h p/|p|,   then Newton: theta' -= J^+ (R(theta') - R0)   until |R - R0| < 1e-13
 
+A Jacobian costs N passes, a state one, so the correction starts with the J of the step's foot and renews it only where
+that does not arrive.
+
 Only N = dim R equations are kept, so T d > rank J is enough for a direction to exist. All starts, upward and downward,
 run as one batch; each has its own step h and sharpness.
 """
@@ -11,6 +14,7 @@ import itertools
 import math
 import time
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -23,7 +27,7 @@ RANK = 1e-12  # singular values below RANK * largest count as zero
 SHARPNESS = (20.0, 1e4)  # the surrogate is sharpened from the first to the last, by factors of SHARPEN
 SHARPEN = 3.0
 FIRST_STEP, LAST_STEP = 0.3, 1e-5
-NEWTON_STEPS = 5
+CORRECTIONS, RENEWALS = 10, (4, 7)  # steps back to the level set, and those before which J is renewed
 PERTURBATIONS = 8  # gradients averaged for targets with kinks
 PATIENCE, PROGRESS = 100, 0.005  # stop when this many steps moved no run by this share of the range reached
 
@@ -39,13 +43,13 @@ class Runs:
 def climb(
     problem: Problem,
     start: Float[Tensor, "B Td"],
+    R0: Float[Tensor, "B N"],
     sign: Float[Tensor, " B"],
     deadline: float,
     generator: torch.Generator,
 ) -> Runs:
-    """From each start raise sign * F along {R = R0} until no run gets on, or time is up."""
+    """From each start (on its level set R = R0) raise sign * F along it until no run gets on, or time is up."""
     theta = start.clone()
-    R0 = problem.states(theta)
     step = torch.full_like(sign, FIRST_STEP)
     sharpness = torch.full_like(sign, SHARPNESS[0])
     best_theta, best = theta.clone(), problem.surrogate.value(problem.inputs(theta)).detach()
@@ -60,8 +64,9 @@ def climb(
             seen = best.clone()
         rows = active.nonzero()[:, 0]
         now, beta, s = theta[rows], sharpness[rows], sign[rows]
-        direction = tangent(problem, now, s, beta, generator)
-        moved, close = correct(problem, now + step[rows, None] * direction, R0[rows])
+        frame = row_space(problem.jacobian(now)[1])
+        direction = tangent(frame, gradient(problem, now, beta, generator) * s[:, None])
+        moved, close = correct(problem, now + step[rows, None] * direction, R0[rows], frame)
         with torch.no_grad():
             before = s * problem.surrogate.smooth(problem.inputs(now), beta)
             after = s * problem.surrogate.smooth(problem.inputs(moved), beta)
@@ -78,18 +83,9 @@ def climb(
     return Runs(best_theta, best)
 
 
-def tangent(
-    problem: Problem,
-    theta: Float[Tensor, "B Td"],
-    sign: Float[Tensor, " B"],
-    sharpness: Float[Tensor, " B"],
-    generator: torch.Generator,
-) -> Float[Tensor, "B Td"]:
-    """The unit vector of steepest ascent of sign * F among those that leave R alone; 0 where there is none."""
-    _, J = problem.jacobian(theta)
-    rows = row_space(J)[1]
-    g = gradient(problem, theta, sharpness, generator) * sign[:, None]
-    p = g - ((g[:, None, :] @ rows.mT) @ rows)[:, 0]
+def tangent(frame: "Frame", g: Float[Tensor, "B Td"]) -> Float[Tensor, "B Td"]:
+    """The unit vector nearest to g among those that leave R alone; 0 where there is none."""
+    p = g - ((g[:, None, :] @ frame.rows.mT) @ frame.rows)[:, 0]
     norm = p.norm(dim=-1, keepdim=True)
     return torch.where(norm > 1e-14, p / norm.clamp(min=1e-300), torch.zeros_like(p))
 
@@ -109,33 +105,41 @@ def gradient(
     return g.unflatten(0, (copies, -1)).mean(0)
 
 
-def row_space(J: Float[Tensor, "B N Td"]) -> tuple[Tensor, Tensor, Tensor]:
-    """(U, V', s) of J with the singular values below RANK set to infinity (their inverse is 0) and rows of V' to 0."""
+class Frame(NamedTuple):
+    """J = U diag(s) rows, with singular values below RANK set to infinity (their inverse is 0) and their rows to 0."""
+
+    U: Float[Tensor, "B N k"]
+    s: Float[Tensor, "B k"]
+    rows: Float[Tensor, "B k Td"]
+
+    def step(self, miss: Float[Tensor, "B N"]) -> Float[Tensor, "B Td"]:
+        """J^+ miss, no longer than 1: further out Newton's method has nothing to say."""
+        move = (self.rows.mT @ ((self.U.mT @ miss[..., None]) / self.s[..., None]))[..., 0]
+        return move / move.norm(dim=-1, keepdim=True).clamp(min=1.0)
+
+
+def row_space(J: Float[Tensor, "B N Td"]) -> Frame:
     U, s, Vh = torch.linalg.svd(J, full_matrices=False)
     kept = s > RANK * s[:, :1].clamp(min=1e-300)
-    return U, torch.where(kept[..., None], Vh, 0.0), torch.where(kept, s, math.inf)
+    return Frame(U, torch.where(kept, s, math.inf), torch.where(kept[..., None], Vh, 0.0))
 
 
 def correct(
-    problem: Problem, theta: Float[Tensor, "B Td"], R0: Float[Tensor, "B N"]
+    problem: Problem, theta: Float[Tensor, "B Td"], R0: Float[Tensor, "B N"], frame: Frame
 ) -> tuple[Float[Tensor, "B Td"], Bool[Tensor, " B"]]:
-    """Newton back to the level set; true where |R - R0| <= TOLERANCE max(1, |R0|) was reached."""
+    """Back to the level set; true where |R - R0| <= TOLERANCE max(1, |R0|) was reached."""
     limit = TOLERANCE * R0.norm(dim=-1).clamp(min=1.0)
-    close = torch.zeros(theta.shape[0], dtype=torch.bool)
-    for _ in range(NEWTON_STEPS):
-        R, J = problem.jacobian(theta)
-        miss = R - R0
-        close = miss.norm(dim=-1) <= limit
-        if bool(close.all()):
+    theta, frame = theta.clone(), Frame(*(part.clone() for part in frame))
+    for count in range(CORRECTIONS):
+        miss = problem.states(theta) - R0
+        away = (~(miss.norm(dim=-1) <= limit)).nonzero()[:, 0]
+        if away.numel() == 0:
             break
-        U, Vh, s = row_space(J)
-        move = (Vh.mT @ ((U.mT @ miss[..., None]) / s[..., None]))[..., 0]
-        size = move.norm(dim=-1, keepdim=True)
-        move = move * (1.0 / size.clamp(min=1.0))  # a step longer than 1 left the region Newton's method is for
-        theta = torch.where(close[:, None], theta, theta - move)
-    else:
-        close = (problem.states(theta) - R0).norm(dim=-1) <= limit
-    return theta, close
+        if count in RENEWALS:
+            for part, new in zip(frame, row_space(problem.jacobian(theta[away])[1]), strict=True):
+                part[away] = new
+        theta[away] -= Frame(*(part[away] for part in frame)).step(miss[away])
+    return theta, (problem.states(theta) - R0).norm(dim=-1) <= limit
 
 
 def rank(problem: Problem, theta: Float[Tensor, "B Td"]) -> int:

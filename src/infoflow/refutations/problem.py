@@ -25,7 +25,7 @@ class Adapter:
 
     state: Callable[[Tensor], Tensor]
     target: Callable[[Tensor], Tensor] | None = None
-    dim: int = 1
+    dim: int | None = None  # None: the target's, or 1
     domain: tuple[float, float] = (-1.0, 1.0)
 
 
@@ -59,7 +59,8 @@ class Problem:
         N = self.states(theta[:1]).shape[-1]
         copies = theta.detach().repeat_interleave(N, 0).requires_grad_(True)
         R = self.state(self.inputs(copies))  # (B N, N)
-        (slope,) = torch.autograd.grad(R, copies, torch.eye(N, dtype=R.dtype).repeat(B, 1))
+        picked = (R * torch.eye(N, dtype=R.dtype).repeat(B, 1)).sum()  # copy i answers for coordinate i
+        (slope,) = torch.autograd.grad(picked, copies)
         return R.detach()[::N], slope.unflatten(0, (B, N))
 
 
@@ -67,7 +68,7 @@ def problem_of(model: Any, target: Any, T: int, domain: tuple[float, float] | No
     """Validate model, target and T, and put them in one form; every refusal says what was expected."""
     if isinstance(T, bool) or not isinstance(T, int) or T < 1:
         raise InfoFlowError(f"expected a sequence length T >= 1, got {T!r}.")
-    state, dim, box = _state_of(model)
+    state, dim, box = _state_of(model, target)
     asked = target if target is not None else getattr(model, "target", None)
     if isinstance(asked, Target):
         if asked.dim != dim:
@@ -84,7 +85,7 @@ def problem_of(model: Any, target: Any, T: int, domain: tuple[float, float] | No
     return problem
 
 
-def _state_of(model: Any) -> tuple[Callable[[Tensor], Tensor], int, tuple[float, float]]:
+def _state_of(model: Any, target: Any) -> tuple[Callable[[Tensor], Tensor], int, tuple[float, float]]:
     if isinstance(model, Transformer):
         config = model.config
         if not config.cls or model.stack:
@@ -101,7 +102,7 @@ def _state_of(model: Any) -> tuple[Callable[[Tensor], Tensor], int, tuple[float,
         )
     if not callable(getattr(model, "state", None)):
         raise InfoFlowError(f"expected a model with state(X), got {type(model).__name__}; wrap it in an Adapter.")
-    dim = getattr(model, "dim", 1)
+    dim: Any = getattr(model, "dim", None) or getattr(target, "dim", 1)
     return model.state, int(dim), tuple(getattr(model, "domain", (-1.0, 1.0)))
 
 

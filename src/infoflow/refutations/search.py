@@ -13,6 +13,7 @@ from infoflow.refutations.problem import Problem, problem_of
 from infoflow.refutations.proof import prove
 
 STARTS = 12
+FINALISTS, FIRST_SHARE = 4, 0.4  # after this share of the time the best starts go on alone
 SMALLEST_GAP = 1e-6  # below this the two targets differ by little more than rounding
 
 
@@ -28,8 +29,8 @@ def refute(
     """Search two inputs with one read-out state and different targets, in about `seconds`.
 
     `model` is a Transformer of this project or an `Adapter` around any differentiable PyTorch model; `target` a Target
-    or a function (None: the adapter's own). All starts run upward and downward as one batch; the best pair is handed to
-    the proof, for this project's Transformer and its targets. The proof may fail: then the pair is numerical.
+    or a function (None: the adapter's own). All starts run upward and downward as one batch, the best go on; the best
+    pair is handed to the proof (this project's Transformer and targets), which may fail: the pair is numerical then.
     """
     began = time.monotonic()
     if not seconds > 0:
@@ -43,18 +44,19 @@ def refute(
             f"the state has rank {found} and the input {size} numbers: no direction leaves the state alone, "
             "so level-set continuation cannot move"
         )
-    ends = climb(
-        problem,
-        theta.repeat(2, 1),
-        torch.cat([torch.ones(STARTS), -torch.ones(STARTS)]).double(),
-        time.monotonic() + 0.9 * seconds,  # the proof takes the rest
-        generator,
-    )
-    gaps = ends.value[:STARTS] - ends.value[STARTS:]
-    best = int(gaps.argmax())
-    if float(gaps[best]) < SMALLEST_GAP:
-        return NoCollision(f"{STARTS} starts moved the target by at most {float(gaps[best]):.2g} at constant state")
-    return _collision(problem, model, target, ends.theta[best], ends.theta[STARTS + best], began)
+    theta, R0 = theta.repeat(2, 1), problem.states(theta).repeat(2, 1)
+    for kept, share in ((FINALISTS, FIRST_SHARE), (1, 0.9 - FIRST_SHARE)):  # the proof takes the rest
+        sign = torch.ones(len(theta), dtype=torch.float64)
+        sign[len(theta) // 2 :] = -1.0  # the second half runs down
+        ends = climb(problem, theta, R0, sign, time.monotonic() + share * seconds, generator)
+        up, down = ends.value.chunk(2)
+        best = (up - down).argsort(descending=True)[:kept]
+        rows = torch.cat([best, best + len(up)])
+        theta, R0 = ends.theta[rows], R0[rows]
+    gap = float((up - down).max())
+    if gap < SMALLEST_GAP:
+        return NoCollision(f"{STARTS} starts moved the target by at most {gap:.2g} at constant state")
+    return _collision(problem, model, target, theta[0], theta[1], began)
 
 
 def _starts(problem: Problem, generator: torch.Generator) -> Tensor:
