@@ -28,7 +28,11 @@ LOADERS: dict[str, str] = {
     "transformer": "infoflow.nn.transformer:from_saved",
     "codec": "infoflow.construct.codec:from_saved",
     "occupancy": "infoflow.construct.occupancy:from_saved",
+    "truncated_linear": "infoflow.construct.softmax_attention.saving:load_truncated_linear",
+    "grid": "infoflow.construct.softmax_attention.saving:load_grid",
+    "icgd": "infoflow.construct.softmax_attention.saving:load_descent",
     "recording": "infoflow.probes.record:step_from_saved",
+    "checkpoint": "infoflow.train.checkpoint:from_saved",
 }
 
 

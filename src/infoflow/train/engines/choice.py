@@ -47,10 +47,14 @@ def choose(runs: Sequence[Run], device: torch.device) -> Choice:
             kernel = "triton tf32x3"
         free = torch.cuda.mem_get_info(device)[0]
         return Choice(str(device), kernel, min(len(runs), LARGEST_STACK, _room(run, kernel, free)), 1, 1)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = max(1, min(cores, len(runs)))
+    workers = max(1, min(cores(), len(runs)))
     stack = max(1, min(CPU_STACK, -(-len(runs) // workers), _room(run, kernel, _free_memory() // workers)))
     return Choice(str(device), kernel, stack, workers, 1)
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

@@ -1,0 +1,65 @@
+"""One bar for a whole sweep, fed by many stacks; and the one way a sweep is told to stop."""
+
+import statistics
+import threading
+import time
+from collections.abc import Sequence
+
+from infoflow.progress import Progress
+from infoflow.train.loop import Report, Trained
+from infoflow.train.part import Part
+
+
+class Stop:
+    """True once the time is up or somebody said so."""
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self.end = None if seconds is None else time.monotonic() + seconds
+        self.told = threading.Event()
+
+    def __call__(self) -> bool:
+        return self.told.is_set() or (self.end is not None and time.monotonic() >= self.end)
+
+    def now(self) -> None:
+        self.told.set()
+
+
+class Board:
+    """Progress in model-steps; beside it models per second, and best and median of each model's best NMSE so far."""
+
+    def __init__(self, parts: Sequence[Part], bar: Progress) -> None:
+        self.bar = bar
+        self.done: dict[str, int] = {}  # by run: steps
+        self.best: dict[str, float] = {}
+        self.total = {run.key: run.recipe.total_steps for part in parts for run in part.runs}
+        self.lock = threading.Lock()
+        self.began = time.monotonic()
+        self.before: dict[str, int] = {}  # by run: steps its checkpoint already held
+        self.last = 0.0
+
+    def follow(self, part: Part) -> Report:
+        keys = [run.key for run in part.runs]
+        if part.checkpoint is not None:
+            self.before |= dict.fromkeys(keys, part.checkpoint.step)
+
+        def report(state: Trained) -> None:
+            now = time.monotonic()
+            if now - self.last >= 0.1 or state.finished:  # a look at the device's numbers now and then
+                self.last = now
+                self.tell(keys, state.step, state.best.tolist() if state.curve else [])
+
+        return report
+
+    def tell(self, keys: Sequence[str], step: int, best: Sequence[float]) -> None:
+        with self.lock:
+            self.done.update(dict.fromkeys(keys, step))
+            self.best.update(zip(keys, best, strict=False))
+            self.bar.update(sum(self.done.values()), self._note())
+
+    def _note(self) -> str:
+        models = sum((steps - self.before.get(key, 0)) / self.total[key] for key, steps in self.done.items())
+        seconds = time.monotonic() - self.began
+        note = f"{models / seconds:.3g} models/s" if seconds > 0 else ""
+        if self.best:
+            note += f"  best {min(self.best.values()):.2e}  median {statistics.median(self.best.values()):.2e}"
+        return note

@@ -1,0 +1,141 @@
+"""The engine of this process: a few parts side by side on a GPU, one per core on a CPU, each in its own thread."""
+
+import queue
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from infoflow.errors import JobError
+from infoflow.train.data import Data, make_data
+from infoflow.train.engines.board import Board, Stop
+from infoflow.train.engines.choice import cores, threads
+from infoflow.train.part import Finished, Part, out_of_memory, train_part
+from infoflow.train.recipe import Run
+
+Keep = Callable[[Finished], None]
+SIDE_BY_SIDE = 3  # stacks a GPU advances at once, each on its stream: sixteen tiny models alone leave it half idle
+
+
+def train_parts(
+    parts: Sequence[Part], device: torch.device, keep: Keep, checkpoints: Path | None, stop: Stop, board: Board
+) -> None:
+    """Train all parts; `keep` is called in this thread with the results of each. Returns early when stopped."""
+    desk = _Desk(parts, device, checkpoints, stop, board)
+    workers = min(len(parts), SIDE_BY_SIDE if device.type == "cuda" else cores())
+    todo: queue.SimpleQueue[Part] = queue.SimpleQueue()
+    done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    for part in parts:
+        todo.put(part)
+    with threads(1):
+        pool = [threading.Thread(target=_work, args=(desk, todo, done), daemon=True) for _ in range(workers)]
+        for thread in pool:
+            thread.start()
+        try:
+            _collect(done, len(pool), keep)
+        finally:  # also on Ctrl-C or an error: every stack saves its state and ends
+            stop.now()
+            for thread in pool:
+                thread.join()
+
+
+def _work(desk: "_Desk", todo: "queue.SimpleQueue[Part]", done: "queue.SimpleQueue[Any]") -> None:
+    """One worker thread: parts, then None; an error instead of results ends the sweep."""
+    try:
+        with _lane(desk.device):
+            while not desk.stop():
+                for finished in desk.train(todo.get_nowait()):
+                    _settle(desk.device)
+                    done.put(finished)
+    except queue.Empty:
+        pass
+    except BaseException as error:
+        done.put(error)
+    done.put(None)
+
+
+@contextmanager
+def _lane(device: torch.device) -> Iterator[None]:
+    """A CUDA worker's own stream; on a CPU there is nothing to choose."""
+    if device.type != "cuda":
+        yield
+        return
+    with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):
+        yield
+
+
+def _settle(device: torch.device) -> None:
+    """Tensors made on this thread's stream may now be read from any other."""
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+
+
+def _collect(done: "queue.SimpleQueue[Any]", workers: int, keep: Keep) -> None:
+    while workers:
+        item = done.get()
+        if isinstance(item, BaseException):
+            raise item
+        if item is None:
+            workers -= 1
+        else:
+            keep(item)
+
+
+class _Desk:
+    """What the workers share: the data of each (target, T, recipe), made once and dropped after its last part."""
+
+    def __init__(
+        self, parts: Sequence[Part], device: torch.device, checkpoints: Path | None, stop: Stop, board: Board
+    ) -> None:
+        self.device, self.checkpoints, self.stop, self.board = device, checkpoints, stop, board
+        self.waiting = Counter(data_name(part.runs[0]) for part in parts)
+        self.shelf: dict[Any, Data] = {}
+        self.lock = threading.Lock()
+
+    def train(self, part: Part) -> list[Finished]:
+        """The results of a part, in one piece or, when memory ran out, in several; [] when stopped."""
+        name = data_name(part.runs[0])
+        try:
+            return [] if self.stop() else self._train(part, name)
+        finally:
+            with self.lock:
+                self.waiting[name] -= 1
+                if not self.waiting[name]:
+                    self.shelf.pop(name, None)
+
+    def _train(self, part: Part, name: Any) -> list[Finished]:
+        try:
+            finished = train_part(
+                part, self.device, self._data(part.runs[0], name), self.checkpoints, self.stop, self.board.follow(part)
+            )
+            return [] if finished is None else [finished]
+        except Exception as error:
+            if not out_of_memory(error):
+                raise
+        if len(part.runs) == 1:
+            run = part.runs[0]
+            raise JobError(
+                f"expected one model and its data to fit in the memory of {self.device}, T={run.T} with batch "
+                f"{run.recipe.batch_size} did not; take a smaller batch, T or number of samples."
+            )
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        return [found for half in part.halves() for found in self._train(half, name)]
+
+    def _data(self, run: Run, name: Any) -> Data:
+        with self.lock:
+            if name not in self.shelf:
+                self.shelf[name] = make_data(run.target, run.T, run.recipe, self.device)
+                _settle(self.device)
+            return self.shelf[name]
+
+
+def data_name(run: Run) -> tuple[Any, ...]:
+    """Runs of equal name see the same data."""
+    recipe, identity = run.recipe, run.identity()
+    kept = (recipe.samples, recipe.validation, recipe.data_seed, recipe.dtype)
+    return (identity["target"], identity["source"], run.T, *kept)

@@ -1,0 +1,141 @@
+"""`fit` and `fit_many`: train many small Transformers at once, wherever; each ends as if it had been trained alone.
+
+Runs that differ only in seed, learning rate, decay and initial scale are stacked and trained in one pass. Stacked and
+alone are the same computation: equal to 1e-12 in float64 over 200 steps; in float32 rounding differs with the size of
+the stack, and training lets such differences grow with the number of steps.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from infoflow.architecture import Architecture
+from infoflow.errors import InfoFlowError, unknown
+from infoflow.progress import Progress
+from infoflow.targets import Target
+from infoflow.train import checkpoint
+from infoflow.train.device import check_device
+from infoflow.train.engines.board import Board, Stop
+from infoflow.train.part import Finished, Part, plan
+from infoflow.train.recipe import Recipe, Run
+from infoflow.train.results import Result, Summary, summary
+from infoflow.train.store import Store
+
+__all__ = ["Recipe", "Result", "Run", "Store", "Summary", "fit", "fit_many", "summary"]
+
+ENGINES = ("local", "ray")
+
+
+def fit(
+    target: Target,
+    arch: Architecture,
+    T: int,
+    seeds: int | Iterable[int] = 16,
+    recipe: Recipe | None = None,
+    store: Store | str | Path | None = None,
+    device: str = "cpu",
+    engine: str = "local",
+    keep_weights: bool = False,
+    address: str | None = None,
+) -> list[Result]:
+    """Train one architecture on one target from several seeds (a count, or the seeds themselves)."""
+    numbers = range(seeds) if isinstance(seeds, int) else list(seeds)
+    runs = [Run(target, arch, T, seed, recipe or Recipe()) for seed in numbers]
+    found = fit_many(runs, store, device, engine, keep_weights, address=address)
+    return [result for result in found if result is not None]
+
+
+def fit_many(
+    runs: Sequence[Run],
+    store: Store | str | Path | None = None,
+    device: str = "cpu",
+    engine: str = "local",
+    keep_weights: bool = False,
+    seconds: float | None = None,
+    address: str | None = None,
+) -> list[Result | None]:
+    """Train every run that is not finished in `store`; results in the order of `runs`.
+
+    With a store, a killed or interrupted call resumes from the last checkpoints when it is made again, and `seconds`
+    stops cleanly when the time is up: runs that are then unfinished are None, and the same call goes on with them.
+    `keep_weights` writes each best model into the store; a run finished without its weights is trained once more when
+    they are asked for. Without a store the models are kept in memory: `result.network()` gives them.
+    `address` is that of a Ray cluster, for engine="ray"; without it one is started on this machine.
+    """
+    where = _check(runs, device, engine, address, seconds, store)
+    kept = store if isinstance(store, Store) or store is None else Store(store)
+    found: dict[str, Result] = {}
+    for run in runs:
+        result = None if kept is None else kept.get(run.key, keep_weights)
+        if result is not None:
+            found[run.key] = result
+    unique = list({run.key: run for run in runs}.values())
+    pending = {run.key for run in unique} - set(found)
+    parts = plan(unique, pending, where, None if kept is None else kept.checkpoints) if pending else []
+
+    def keep(finished: Finished) -> None:
+        for result, network in finished:
+            if kept is None:
+                found[result.key] = replace(result, model=network)
+            else:
+                kept.put(result, network if keep_weights else None)
+                found[result.key] = replace(result, store=kept)
+
+    try:
+        _train(parts, where, engine, address, keep, kept, Stop(seconds))
+    finally:
+        if kept is not None and parts:
+            checkpoint.tidy(kept.checkpoints, set(kept.keys()))
+    return [found.get(run.key) for run in runs]
+
+
+def _train(
+    parts: list[Part],
+    device: torch.device,
+    engine: str,
+    address: str | None,
+    keep: Callable[[Finished], None],
+    store: Store | None,
+    stop: Stop,
+) -> None:
+    if not parts:
+        return
+    if store is not None:
+        store.prepare()
+    checkpoints = None if store is None else store.checkpoints
+    with Progress("training", sum(part.steps for part in parts)) as bar:
+        board = Board(parts, bar)
+        if engine == "ray":
+            from infoflow.train.engines import ray
+
+            ray.train_parts(parts, device, keep, checkpoints, stop, board, address)
+        else:
+            from infoflow.train.engines import local
+
+            local.train_parts(parts, device, keep, checkpoints, stop, board)
+
+
+def _check(
+    runs: Sequence[Run], device: str, engine: str, address: str | None, seconds: float | None, store: object
+) -> torch.device:
+    """Everything that can be wrong with a call, before anything is made."""
+    if not runs:
+        raise InfoFlowError("expected at least one run, got none; give seeds of at least 1.")
+    if engine not in ENGINES:
+        raise unknown("engine", engine, list(ENGINES))
+    if address is not None and engine != "ray":
+        raise InfoFlowError("expected --engine ray with an address, got engine local.")
+    if seconds is not None and not seconds > 0:
+        raise InfoFlowError(f"expected seconds above zero, got {seconds!r}.")
+    if seconds is not None and store is None:
+        raise InfoFlowError("expected a store with seconds (what is unfinished goes on from it), got none.")
+    for run in runs:
+        if type(run.T) is not int or run.T < 1:
+            raise InfoFlowError(f"expected T to be a positive integer, got {run.T!r}.")
+        if type(run.seed) is not int or not 0 <= run.seed < 2**63:
+            raise InfoFlowError(f"expected a seed from 0 to 2^63 - 1, got {run.seed!r}.")
+        run.identity()
+        run.config()
+    return check_device(device)

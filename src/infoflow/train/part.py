@@ -1,0 +1,122 @@
+"""A part: runs of one group that are trained in one pass. Every engine trains parts, and only parts."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from infoflow.errors import JobError
+from infoflow.nn import Transformer
+from infoflow.train import checkpoint
+from infoflow.train.checkpoint import Checkpoint
+from infoflow.train.data import Data
+from infoflow.train.engines.choice import Choice, choose
+from infoflow.train.loop import Report, Trained, start, train
+from infoflow.train.recipe import Run
+from infoflow.train.results import Result, finite
+
+SAVE_EVERY = 20.0  # seconds between checkpoints of a stack
+
+Finished = list[tuple[Result, Transformer]]
+
+
+@dataclass(frozen=True)
+class Part:
+    runs: tuple[Run, ...]
+    choice: Choice
+    checkpoint: Checkpoint | None = None
+
+    @property
+    def steps(self) -> int:
+        """Model-steps of the whole part."""
+        return len(self.runs) * self.runs[0].recipe.total_steps
+
+    def halves(self) -> "tuple[Part, Part]":
+        middle = len(self.runs) // 2
+        return replace(self, runs=self.runs[:middle]), replace(self, runs=self.runs[middle:])
+
+
+def plan(runs: Sequence[Run], pending: Collection[str], device: torch.device, checkpoints: Path | None) -> list[Part]:
+    """Parts that cover the pending runs: those with a checkpoint as they were stacked, the rest at the chosen size.
+
+    The sizes are chosen for all runs of a group, finished or not, so an interrupted sweep falls into the same parts.
+    """
+    saved = checkpoint.find(checkpoints, pending) if checkpoints is not None else []
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(run.group, []).append(run)
+    parts = []
+    for members in groups.values():
+        choice = choose(members, device)
+        left = {run.key: run for run in members if run.key in pending}
+        for found in saved:
+            taken = tuple(left.pop(key) for key in found.keys if key in left)
+            if taken:
+                parts.append(Part(taken, choice, found))
+        for first in range(0, len(members), choice.stack):
+            taken = tuple(run for run in members[first : first + choice.stack] if run.key in left)
+            if taken:
+                parts.append(Part(taken, choice))
+    return parts
+
+
+def train_part(
+    part: Part,
+    device: torch.device,
+    data: Data,
+    checkpoints: Path | None,
+    stop: Callable[[], bool],
+    report: Report,
+) -> Finished | None:
+    """Train a part from its checkpoint or from the start; None when it was stopped (and saved) on the way."""
+    state = start(part.runs, device, part.choice.fused, data)
+    if part.checkpoint is not None:
+        part.checkpoint.restore(state)
+
+    def save(state: Trained) -> None:
+        assert checkpoints is not None
+        checkpoint.save(checkpoints, state)
+
+    try:
+        train(state, report, None if checkpoints is None else save, SAVE_EVERY, stop)
+    except OSError as error:
+        raise JobError(f"expected to write a checkpoint in {checkpoints}, could not ({error.strerror}).") from None
+    return results(part, state) if state.finished else None
+
+
+def results(part: Part, state: Trained) -> Finished:
+    stacked = state.stack.networks(state.best_weights, state.data)
+    best, diverged = state.best.tolist(), state.diverged_at.tolist()
+    found = []
+    for row, run in enumerate(part.runs):
+        curve = [finite(values[row]) for values in state.curve]
+        result = Result(
+            key=run.key,
+            identity=run.identity(),
+            status="ok" if diverged[row] < 0 else "diverged",
+            best=finite(best[row]),
+            final=curve[-1],
+            curve=curve,
+            curve_steps=list(state.steps),
+            steps=run.recipe.total_steps,
+            diverged_at=None if diverged[row] < 0 else diverged[row],
+            seconds=state.seconds,
+            stacked=len(part.runs),
+            choice=part.choice.to_json(),
+        )
+        network = stacked.select(row).cpu()
+        network.header = {"target": run.target.spelling, "T": run.T}
+        found.append((result, network))
+    return found
+
+
+def out_of_memory(error: BaseException | None) -> bool:
+    """Whether memory is what failed, here or underneath (a failed capture of a CUDA graph hides it)."""
+    while error is not None:
+        if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+            return True
+        if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
