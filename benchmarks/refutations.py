@@ -5,6 +5,7 @@ python benchmarks/refutations.py            writes benchmarks/results/refutation
 
 import argparse
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from infoflow.files import write_json
 from infoflow.nn import Transformer, TransformerConfig
 from infoflow.provenance import provenance
 from infoflow.refutations import refute
+from infoflow.refutations.proposition_two import star_rows
 from infoflow.refutations.twins import codec_twins
 from infoflow.targets.spelling import parse
 from infoflow.targets.target import Target
@@ -204,6 +206,7 @@ def main() -> None:
         "seconds_per_search": seconds,
         "codecs": codecs(),
         "single_heads": single_heads(),
+        "star": [{**asdict(row), "contradicts": row.contradicts} for row in star_rows(lengths=(8, 64, 1024))],
         "built": built(seconds),
         "collisions": collisions(seconds),
     }

@@ -27,17 +27,20 @@ def one_layer(dim=3, heads=1, n=6, seed=0, **options) -> Transformer:
     return model
 
 
-def trained(target: Target, T: int, steps: int = 100, **options) -> Transformer:
+def trained(target: Target, T: int, steps: int = 150, **options) -> Transformer:
     model = one_layer(target.dim, **options)
     generator = torch.Generator().manual_seed(1)
-    optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
     low, high = target.domain
-    for _ in range(steps):
+    first = [torch.zeros_like(p) for p in model.parameters()]
+    second = [torch.zeros_like(p) for p in model.parameters()]
+    for step in range(1, steps + 1):  # Adam by hand: torch.optim imports the compiler, slower than this whole file
         X = low + (high - low) * torch.rand(64, T, target.dim, generator=generator)
-        loss = (model(X) - target(X)).square().mean()
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
+        slopes = torch.autograd.grad((model(X) - target(X)).square().mean(), list(model.parameters()))
+        with torch.no_grad():
+            for p, g, m, v in zip(model.parameters(), slopes, first, second, strict=True):
+                m.lerp_(g, 0.1)
+                v.lerp_(g * g, 0.001)
+                p -= 5e-3 * (m / (1 - 0.9**step)) / ((v / (1 - 0.999**step)).sqrt() + 1e-8)
     return model
 
 
@@ -164,15 +167,16 @@ def test_verb_is_exported():
     assert infoflow.refute is refute
 
 
-@pytest.mark.parametrize(("b", "limit"), [(12.0, 0.14), (30.0, 0.06)])
-def test_power_sums_leave_no_large_gap(b, limit):
-    """Uniform attention, values e^{jb(x-1)}, j = 1, 2 determine the second largest up to O(log T / b)."""
+@pytest.mark.parametrize("b", [12.0, 30.0])
+def test_power_sums_leave_no_large_gap(b):
+    """Uniform attention, values u^j, u = e^{b(x-1)}, j = 1, 2: e_2/e_1 lies in [u_2/T, C(T,2) u_2], u_2 the second
+    largest, so two inputs of one state have second largest values within log(T C(T,2))/b: theorems give no gap here."""
 
     def state(X):
         return torch.stack([torch.exp(j * b * (X[..., 0] - 1)).mean(-1) for j in (1, 2)], -1)
 
-    found = refute(Adapter(state, dim=1, domain=(0.0, 1.0)), SECOND, 8, seconds=4)
-    assert 0 < found.gap <= limit
+    found = refute(Adapter(state, domain=(0.0, 1.0)), SECOND, 8, seconds=3)
+    assert 0 < found.gap <= math.log(8 * 28) / b
 
 
 @pytest.mark.parametrize("eps", [0.5, 0.1])
