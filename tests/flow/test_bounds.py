@@ -144,6 +144,89 @@ def test_pigeonhole_on_random_models(seed):
     assert abs(readout(average(first)) - readout(average(second))) <= p * B**3 * E**2 * gap + 1e-12
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_theorem_4_step_by_step(seed):
+    """Caps, heaviest tokens, grid, collision, refill: two inputs of the real target, H + 1 of whose T tokens are fixed
+    and whose free sums share every cell, differ by at least one step."""
+    rng = np.random.default_rng(seed)
+    H, d, n = [(1, 3, 1), (2, 3, 1), (1, 2, 2)][seed % 3]
+    F, N, m = targets.min_pair(d=d), 4, 5
+    T, V, rho = m + H + 1, 1.0, cap_angle(H, d)
+    keys, values = rng.standard_normal((H, d)), rng.standard_normal((H, n, d))
+    code = rng.standard_normal((H, T))
+
+    def weight(x, t):  # (H,): depends on content and position
+        return np.exp(3 * keys @ x + code[:, t])
+
+    def value(x, t):  # (H, n) in [-V, V]
+        return V * np.tanh(values @ x + t)
+
+    antipodes = -centres(H, d)
+    caps = [_cap(centre, rho, rng) for centre in antipodes]
+    points = np.vstack(caps)
+    free, heavy = list(range(T)), []
+    for i in range(H):
+        scores = np.array([[weight(x, t)[i] for t in free] for x in points])
+        best, where = np.unravel_index(scores.argmax(), scores.shape)
+        heavy.append((free.pop(int(where)), points[best], int(best) // len(caps[0])))
+    hit = {cap for _, _, cap in heavy}
+    chosen = next(cap for cap in range(H + 1) if cap not in hit)
+    centre = antipodes[chosen]
+    fixed = {t: x for t, x, _ in heavy} | {free.pop(): -centre}
+    assert len(free) == m == T - H - 1
+    length = chord(rho)
+    step = length**2 / (m * N)
+    grid = [[_at_distance(centre, caps[chosen], (j * N + i) * step) for i in range(N)] for j in range(m)]
+    norm = np.array([weight(fixed[heavy[i][0]], heavy[i][0])[i] for i in range(H)])
+    w = np.array([[weight(x, free[j]) / norm for x in row] for j, row in enumerate(grid)]).transpose(2, 0, 1)
+    v = np.array([[value(x, free[j]) for x in row] for j, row in enumerate(grid)]).transpose(2, 0, 1, 3)
+    c = int(np.floor(N ** (m / (H * (n + 1))) + 1e-12))
+    w = np.minimum(w, 1.0)  # the caps are sampled: the true maximum over a cap is a little larger than the found one
+    first, second = collision(v, w, m, N, c, V)
+    differ = [j for j in range(m) if first[j] != second[j]]
+
+    def sequence(z):
+        X = np.empty((T, d))
+        for t, x in fixed.items():
+            X[t] = x
+        for j, t in enumerate(free):
+            X[t] = grid[j][z[j]] if j in differ else heavy[0][1]
+        return X
+
+    gap = abs(F(sequence(first)) - F(sequence(second)))
+    assert gap >= step - 1e-9
+    assert np.abs(sequence(first)).max() <= 1 + 1e-12
+
+
+def _cap(centre, rho, rng, count=60):
+    """Random points of the closed cap, the centre among them, all within the angle rho."""
+    side = rng.standard_normal((count, len(centre)))
+    side -= (side @ centre)[:, None] * centre
+    side /= np.linalg.norm(side, axis=1, keepdims=True)
+    angles = rho * np.concatenate([[0.0], rng.random(count - 1)])
+    return np.cos(angles)[:, None] * centre + np.sin(angles)[:, None] * side
+
+
+def _at_distance(centre, cap, squared):
+    """A point of the sphere at this squared distance from the centre, towards a point of the cap."""
+    side = cap[1] - (cap[1] @ centre) * centre
+    angle = 2 * np.arcsin(np.sqrt(squared) / 2)
+    return np.cos(angle) * centre + np.sin(angle) * side / np.linalg.norm(side)
+
+
+def test_free_positions_of_each_bound():
+    """T - H - 1, T - k and min |S_i| - h - D + 1 positions are free."""
+    eps, T = 1e-6, 40
+    span = chord(cap_angle(2, 3)) ** 2
+    found = bounds.depth_separation(targets.min_pair(), Architecture(2, 4), T, eps, 1.0)
+    assert found.width_at_eps == width_of(log_width(span, T - 3, 2, 2, eps))
+    found = bounds.kth_largest(targets.kth_largest(k=3), Architecture(1, 2), T, eps, 1.0)
+    assert found.width_at_eps == width_of(log_width(0.5, T - 3, 1, 2, eps))
+    F = targets.d_retrieval(D=3, d=2)
+    found = bounds.head_count(F, Architecture(1, 1), T, eps, 1.0)
+    assert found.width_at_eps == width_of(log_width(bounds._separated_squares(F), T - 1 - 3 + 1, 1, 1, eps))
+
+
 def test_depth_separation_at_several_eps():
     F, arch = targets.min_pair(), Architecture(1, 6)
 

@@ -1,5 +1,7 @@
 """trace: layouts carried out on inputs learn their targets, for trees of any shape, ties, sets and masks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -128,6 +130,14 @@ def test_figure_for_any_length(T, tmp_path):
     flow = trace(F, Architecture((2, 2), 8), F.sample(1, T)[0])
     (path,) = style.save(flow.figure(), tmp_path / "flow", formats=("svg",))
     assert path.stat().st_size < 3_000_000
+
+
+def test_a_missed_active_set_is_not_learned():
+    flow = trace(targets.min_pair(d=2), Architecture((1, 1), 4), EXAMPLE)
+    missed = replace(flow, active=np.array([True, True, True, False]))
+    assert flow.learns
+    assert not missed.learns
+    assert "missed" in str(missed)
 
 
 def test_text_names_the_sets():
