@@ -107,9 +107,7 @@ def _labels(axes: Any, flow: "Flow", small: bool) -> None:
                 axes.text(_column(flow, t), l, name, ha="center", va="center", color="white", fontsize=8, zorder=7)
             members = flow.members(t, l)
             text = "∅" if not members else "{" + _short(members) + "}"
-            axes.text(
-                _column(flow, t), l + 0.33, text, ha="center", va="center", fontsize=7.5, color=style.INK, zorder=5
-            )
+            axes.text(_column(flow, t), l + 0.33, text, ha="center", va="center", fontsize=7.5, bbox=PLATE, zorder=7)
     if not small:
         axes.set_xticks([1, *range(flow.T // 4, flow.T + 1, max(1, flow.T // 4)), _column(flow, flow.T + 1)])
         axes.set_xticklabels([1, *range(flow.T // 4, flow.T + 1, max(1, flow.T // 4)), "CLS"])
