@@ -191,9 +191,35 @@ def test_command_saves_and_loads(tmp_path):
         {"p": "0.5"},
         {"speed": "1"},
         {"m": "40"},
+        {"m": "9" * 300},
+        {"n": "9" * 12},
+        {"eps": "5e-324"},
+        {"p": "1e6"},
+        {"slope": "nan", "activation": "tanh"},
     ],
 )
 def test_command_refuses(options, tmp_path):
     with pytest.raises(InfoFlowError):
         command.run(options, tmp_path, 0)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "change", [{"m": 10**18}, {"m": float("1e400")}, {"eps": "small"}, {"slopes": []}, {"n": 2}, {"p": None}]
+)
+def test_hostile_file_is_refused(change, tmp_path):
+    import json
+
+    import torch
+    from safetensors.torch import save_file
+
+    from infoflow.nn.files import FORMAT, KEY
+
+    made = codec(2, 1, 0.5)
+    header = {"m": 2, "n": 1, "eps": 0.5, "p": 2.0, "slopes": None} | change
+    parts = {"encoder": made.encoder, "decoder": made.decoder}
+    tensors = {f"{k}.{f}": torch.from_numpy(getattr(s, f)) for k, s in parts.items() for f in ("thresholds", "jumps")}
+    path = tmp_path / "hostile.safetensors"
+    save_file(tensors, str(path), metadata={KEY: json.dumps({"format": FORMAT, "kind": "codec", "header": header})})
+    with pytest.raises(InfoFlowError):
+        infoflow.load(path)

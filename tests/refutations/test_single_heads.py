@@ -144,7 +144,7 @@ def test_refusals():
         for build in (memory_head, exponential_head):
             with pytest.raises(InfoFlowError):
                 build(target, 4, 0.1)
-    for eps in (0.0, -1.0, math.inf, math.nan):
+    for eps in (0.0, -1.0, math.inf, math.nan, 1e-9):
         for build in (memory_head, exponential_head):
             with pytest.raises(InfoFlowError):
                 build(d_retrieval(D=1, d=1), 4, eps)

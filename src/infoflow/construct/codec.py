@@ -10,6 +10,7 @@ has sup error below 1/2 (Borsuk-Ulam: see `infoflow.refutations.twins`).
 
 import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -20,6 +21,8 @@ from infoflow.certificates import Certificate
 from infoflow.errors import InfoFlowError
 
 MOST_NUMBERS = 2**27  # 1 GiB of float64
+MOST_BITS = 50  # float64 holds a latent exactly
+LARGEST_P = 64
 WINDOW = 20.0  # tanh differs from +-1 by less than 1e-17 beyond
 
 
@@ -147,9 +150,14 @@ def sizes(m: int, n: int, eps: float) -> Sizes:
     if not 0 < eps < math.inf:
         raise InfoFlowError(f"expected eps > 0, got {eps!r}.")
     bits = 1
-    while 2**bits * eps < 2 * m:
+    while 2**bits * Fraction(eps) < 2 * m:
         bits += 1
     q = -(-m * bits // n)
+    if max(q, bits) > MOST_BITS:
+        raise InfoFlowError(
+            f"expected a codec that fits memory, m={m}, n={n}, eps={eps:g} needs more than {MOST_BITS} bits a number; "
+            "take a larger eps or n."
+        )
     return Sizes(bits, q, m * (2**bits - 1), n * (2**q - 1))
 
 
@@ -164,13 +172,15 @@ def codec(
     """The codec of Theorem 6. `slope` (tanh only) overrides the encoder slope, which is otherwise derived for eps."""
     if activation not in ("heaviside", "tanh"):
         raise InfoFlowError(f"expected activation heaviside or tanh, got {activation!r}.")
-    if not 1 <= p < math.inf:
-        raise InfoFlowError(f"expected 1 <= p < inf, got {p!r}; in the sup norm no tanh codec with m > n exists.")
+    if not 1 <= p <= LARGEST_P:
+        raise InfoFlowError(
+            f"expected 1 <= p <= {LARGEST_P}, got {p!r}; in the sup norm no tanh codec with m > n exists."
+        )
     bits, q, encoder_units, decoder_units = sizes(m, n, eps)
     numbers = encoder_units * (n + 1) + decoder_units * (m + 1)
-    if q > 50 or numbers > MOST_NUMBERS:
+    if numbers > MOST_NUMBERS:
         raise InfoFlowError(
-            f"expected a codec that fits memory, m={m}, n={n}, eps={eps} needs n(2^{q} - 1) decoder units; "
+            f"expected a codec that fits memory, m={m}, n={n}, eps={eps:g} has {encoder_units + decoder_units} units; "
             "take a larger eps or n."
         )
     encoder, decoder = _encoder(m, n, bits, q), _decoder(m, n, bits, q)
@@ -259,7 +269,7 @@ def from_saved(tensors: dict[str, Any], header: dict[str, Any]) -> Codec:
         m, n, eps, p = int(header["m"]), int(header["n"]), float(header["eps"]), float(header["p"])
         slopes = header["slopes"]
         slope = None if slopes is None else float(slopes[0])
-    except (KeyError, TypeError, ValueError, IndexError):
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError):
         raise InfoFlowError("expected m, n, eps, p and slopes in the header of a codec, got something else.") from None
     made = codec(m, n, eps, "heaviside" if slope is None else "tanh", p, slope)
     parts = {"encoder": made.encoder, "decoder": made.decoder}

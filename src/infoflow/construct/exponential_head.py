@@ -19,6 +19,8 @@ from infoflow.construct.separable import Feature, features
 from infoflow.errors import InfoFlowError
 from infoflow.targets.target import Target
 
+MOST_UNITS = 2**20
+
 
 @dataclass(frozen=True, eq=False)
 class ExponentialHead:
@@ -84,8 +86,8 @@ def exponential_head(target: Target, T: int, eps: float, units: int | None = Non
     ranges = tuple(_range(f, low, high) for f in terms)
     weight = sum(abs(f.weight) * (top - bottom) for f, (bottom, top) in zip(terms, ranges, strict=True))
     N = max(1, math.ceil(17 * weight / (16 * eps))) if units is None else units
-    if N < 1:
-        raise InfoFlowError(f"expected at least one unit per coordinate, got {N}.")
+    if not 1 <= N <= MOST_UNITS:
+        raise InfoFlowError(f"expected between 1 and {MOST_UNITS} units per coordinate, got {N}.")
     beta = N * math.log(max(T, 3))
     tail = 1 / (16 * N)
     steepness = max(1.0, math.log(1 / tail) / (2 * (1 - math.exp(-beta / (2 * N)))))

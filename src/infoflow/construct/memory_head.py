@@ -23,6 +23,8 @@ from infoflow.nn import Transformer, TransformerConfig
 from infoflow.nn.transformer import Linear
 from infoflow.targets.target import Target
 
+MOST_NUMBERS = 2**27  # 1 GiB of float64
+
 
 @dataclass(frozen=True, eq=False)
 class MemoryHead:
@@ -99,13 +101,14 @@ def memory_head(target: Target, T: int, eps: float) -> MemoryHead:
     ranges = [_range(f, grid) for f in terms]
     weight = sum(abs(f.weight) * (top - bottom) for f, (bottom, top) in zip(terms, ranges, strict=True))
     levels = max(1, math.ceil(weight / eps))
+    D, values = len(terms), len(terms) * T * (levels + 1)
+    if values * max(T * target.dim * knots, D * levels) > MOST_NUMBERS:
+        raise InfoFlowError(f"expected a read-out that fits memory, eps={eps:g} asks for {values} level units a layer.")
     step = (high - low) / knots
     bound = weight / (2 * levels) + bend * step**2 / 8
     layers = _readout(terms, constant, ranges, grid, levels, T, target.dim)
     tensors = tuple((torch.from_numpy(W), torch.from_numpy(b)) for W, b in layers)
-    return MemoryHead(
-        _attention(T, target.dim), tensors, target.domain, T, target.dim, levels, knots, len(terms), bound
-    )
+    return MemoryHead(_attention(T, target.dim), tensors, target.domain, T, target.dim, levels, knots, D, bound)
 
 
 def _attention(T: int, d: int) -> Transformer:

@@ -121,8 +121,8 @@ def krawczyk(system: Callable[[Matrix], Balls], z0: Matrix, radius: float) -> Ma
     if C is None:
         return None
     C = C.mid()
-    spread = arb_mat(N, 1, [arb(0, radius)] * N)
-    box = z0 + spread
+    box = z0 + arb_mat(N, 1, [arb(0, radius)] * N)
+    spread = box - z0  # the box's own radius: the sum above may have rounded it up
     identity = arb_mat(N, N, [arb(int(i == j)) for i in range(N) for j in range(N)])
     image = z0 - C * system(z0).value.transpose() + (identity - C * jacobian(system(box))) * spread
     inside = all(b.contains_interior(k) for b, k in zip(box.entries(), image.entries(), strict=True))
