@@ -49,9 +49,6 @@ class Balls:
     def rows(self, first: int, last: int) -> "Balls":
         return self._rearranged(lambda table: table[first:last])
 
-    def columns(self, first: int, last: int) -> "Balls":
-        return self._rearranged(lambda table: [row[first:last] for row in table])
-
     def pick(self, columns: list[int]) -> "Balls":
         return self._rearranged(lambda table: [[row[i] for i in columns] for row in table])
 

@@ -32,9 +32,6 @@ class Collision:
     proof: str  # what the attempt at a proof says
     seconds: float = 0.0
 
-    def __bool__(self) -> bool:
-        return True
-
     @property
     def state_dim(self) -> int:
         return int(self.state_Y.shape[0])

@@ -45,10 +45,6 @@ class Problem:
         centre, half = (self.low + self.high) / 2, (self.high - self.low) / 2
         return (centre + half * torch.sin(theta)).unflatten(-1, (self.T, self.dim))
 
-    def angles(self, X: Float[Tensor, "B T d"]) -> Float[Tensor, "B Td"]:
-        centre, half = (self.low + self.high) / 2, (self.high - self.low) / 2
-        return torch.asin(((X - centre) / half).clamp(-1, 1)).flatten(-2)
-
     def states(self, theta: Float[Tensor, "B Td"]) -> Float[Tensor, "B N"]:
         with torch.no_grad():
             return self.state(self.inputs(theta))
