@@ -200,3 +200,31 @@ def test_saved_head_loads_bit_for_bit(tmp_path: Path) -> None:
     for name, value in network.state_dict().items():
         assert torch.equal(value, loaded.state_dict()[name])
     assert loaded.header["certificate"] == made.certificate.to_json()
+
+
+def test_the_a_priori_bound_is_not_taken_on_trust() -> None:
+    made = ContextMap.fit(distinct(7, 2, 3, 12, seed=4))
+    error = ce.rounding_bound(made.contexts, made.head)
+    for measured in (error, 2 * error):
+        assert ce.certify_gap(made.contexts, made.head, made.averages, measured).method == "Arb enclosures"
+    assert ce.certify_gap(made.contexts, made.head, made.averages, 3 * error).log10_gap <= math.log10(1.01 * error)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10**6))
+def test_dropped_terms_of_the_identity_stay_inside_the_ball(seed: int) -> None:
+    """With next to nothing kept, the difference is wide or undecided, but never wrong."""
+    rng = np.random.default_rng(seed)
+    contexts = cx.contexts_of(rng.normal(size=(6, 2)), rng.integers(0, 6, size=(6, 4)))
+    head = Head(rng.normal(size=2), 3 * rng.normal(size=2), np.ones(2))
+    exact = exact_averages(contexts, head, 400)
+    minors = ce._Minors(contexts, head)
+    minors.CUT = 0.0
+    for i, j in itertools.combinations(range(contexts.size), 2):
+        if contexts.query[i] != contexts.query[j]:
+            continue
+        try:
+            value, shift = minors.difference(i, j)
+        except ce._Undecided:
+            continue
+        assert (value * shift.exp()).overlaps(exact[i] - exact[j])
