@@ -5,10 +5,12 @@ import torch
 from infoflow.errors import InfoFlowError
 
 
-def check_device(name: str) -> torch.device:
-    """cpu, cuda or cuda:K, there and usable; one sentence otherwise."""
+def check_device(name: str, elsewhere: bool = False) -> torch.device:
+    """cpu, cuda or cuda:K, there and usable (or on the nodes of a cluster, `elsewhere`); one sentence otherwise."""
     try:
         device = torch.device(name)
+        if device.type == "cuda" and elsewhere:
+            return torch.device("cuda")
         if device.type == "cuda" and not torch.cuda.is_available():
             raise InfoFlowError(f"expected a CUDA device for {name!r}, this machine offers none; use --device cpu.")
         if device.type not in ("cpu", "cuda"):

@@ -102,15 +102,18 @@ def _train(
 ) -> None:
     if not parts:
         return
+    cluster = None
+    if engine == "ray":
+        from infoflow.train.engines import ray
+
+        cluster = ray.connect(address)  # before anything is written: an unreachable one leaves the store alone
     if store is not None:
         store.prepare()
     checkpoints = None if store is None else store.checkpoints
     with Progress("training", sum(part.steps for part in parts)) as bar:
         board = Board(parts, bar)
-        if engine == "ray":
-            from infoflow.train.engines import ray
-
-            ray.train_parts(parts, device, keep, checkpoints, stop, board, address)
+        if cluster is not None:
+            ray.train_parts(cluster, parts, device, keep, checkpoints, stop, board)
         else:
             from infoflow.train.engines import local
 
@@ -138,4 +141,4 @@ def _check(
             raise InfoFlowError(f"expected a seed from 0 to 2^63 - 1, got {run.seed!r}.")
         run.identity()
         run.config()
-    return check_device(device)
+    return check_device(device, elsewhere=engine == "ray")

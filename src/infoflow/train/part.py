@@ -10,7 +10,7 @@ from infoflow.errors import JobError
 from infoflow.nn import Transformer
 from infoflow.train import checkpoint
 from infoflow.train.checkpoint import Checkpoint
-from infoflow.train.data import Data
+from infoflow.train.data import Data, make_data
 from infoflow.train.engines.choice import Choice, choose
 from infoflow.train.loop import Report, Trained, start, train
 from infoflow.train.recipe import Run
@@ -67,7 +67,7 @@ def train_part(
     data: Data,
     checkpoints: Path | None,
     stop: Callable[[], bool],
-    report: Report,
+    report: Report | None,
 ) -> Finished | None:
     """Train a part from its checkpoint or from the start; None when it was stopped (and saved) on the way."""
     state = start(part.runs, device, part.choice.fused, data)
@@ -109,6 +109,45 @@ def results(part: Part, state: Trained) -> Finished:
         network.header = {"target": run.target.spelling, "T": run.T}
         found.append((result, network))
     return found
+
+
+def labelled(run: Run, device: torch.device) -> Data:
+    """The data of a run on the device, or one sentence when they do not fit there."""
+    try:
+        return make_data(run.target, run.T, run.recipe, device)
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
+    raise JobError(too_large(run, device))
+
+
+def train_or_split(
+    part: Part,
+    device: torch.device,
+    data: Data,
+    checkpoints: Path | None,
+    stop: Callable[[], bool],
+    follow: Callable[[Part], Report | None],
+) -> list[Finished]:
+    """The results of a part: in one piece or, when memory runs out, in several; nothing of what was stopped."""
+    try:
+        finished = None if stop() else train_part(part, device, data, checkpoints, stop, follow(part))
+        return [] if finished is None else [finished]
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
+    if len(part.runs) == 1:
+        raise JobError(too_large(part.runs[0], device))
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    return [found for half in part.halves() for found in train_or_split(half, device, data, checkpoints, stop, follow)]
+
+
+def too_large(run: Run, device: torch.device) -> str:
+    return (
+        f"expected one model and its data to fit in the memory of {device}, T={run.T} with batch "
+        f"{run.recipe.batch_size} and {run.recipe.samples} samples did not; take less of one of them."
+    )
 
 
 def out_of_memory(error: BaseException | None) -> bool:

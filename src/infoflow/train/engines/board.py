@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from infoflow.progress import Progress
 from infoflow.train.loop import Report, Trained
 from infoflow.train.part import Part
+from infoflow.train.results import Result
 
 
 class Stop:
@@ -55,6 +56,10 @@ class Board:
             self.done.update(dict.fromkeys(keys, step))
             self.best.update(zip(keys, best, strict=False))
             self.bar.update(sum(self.done.values()), self._note())
+
+    def finish(self, results: Sequence[Result]) -> None:
+        for result in results:
+            self.tell([result.key], result.steps, [] if result.best is None else [result.best])
 
     def _note(self) -> str:
         models = sum((steps - self.before.get(key, 0)) / self.total[key] for key, steps in self.done.items())

@@ -15,6 +15,7 @@ from infoflow.train.recipe import Run
 
 LARGEST_STACK = 512  # beyond it the GPU is full: more models only take memory
 CPU_STACK = 2  # models a CPU worker advances together: their score tiles then stay in its cache
+ELSEWHERE = 16 << 30  # memory assumed of a GPU that only the cluster's nodes have; they choose again
 MEMORY_SHARE = 0.5  # of the free memory that a stack may be expected to take
 
 
@@ -45,7 +46,7 @@ def choose(runs: Sequence[Run], device: torch.device) -> Choice:
     if device.type == "cuda":
         if folded and run.recipe.dtype == "float32" and fits(run.T, run.target.dim):
             kernel = "triton tf32x3"
-        free = torch.cuda.mem_get_info(device)[0]
+        free = torch.cuda.mem_get_info(device)[0] if torch.cuda.is_available() else ELSEWHERE
         return Choice(str(device), kernel, min(len(runs), LARGEST_STACK, _room(run, kernel, free)), 1, 1)
     workers = max(1, min(cores(), len(runs)))
     stack = max(1, min(CPU_STACK, -(-len(runs) // workers), _room(run, kernel, _free_memory() // workers)))

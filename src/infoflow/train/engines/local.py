@@ -10,11 +10,10 @@ from typing import Any
 
 import torch
 
-from infoflow.errors import JobError
-from infoflow.train.data import Data, make_data
+from infoflow.train.data import Data
 from infoflow.train.engines.board import Board, Stop
 from infoflow.train.engines.choice import cores, threads
-from infoflow.train.part import Finished, Part, out_of_memory, train_part
+from infoflow.train.part import Finished, Part, labelled, train_or_split
 from infoflow.train.recipe import Run
 
 Keep = Callable[[Finished], None]
@@ -97,39 +96,21 @@ class _Desk:
         self.lock = threading.Lock()
 
     def train(self, part: Part) -> list[Finished]:
-        """The results of a part, in one piece or, when memory ran out, in several; [] when stopped."""
+        """The results of a part, in one piece or several; nothing of what was stopped."""
         name = data_name(part.runs[0])
         try:
-            return [] if self.stop() else self._train(part, name)
+            data = self._data(part.runs[0], name)
+            return train_or_split(part, self.device, data, self.checkpoints, self.stop, self.board.follow)
         finally:
             with self.lock:
                 self.waiting[name] -= 1
                 if not self.waiting[name]:
                     self.shelf.pop(name, None)
 
-    def _train(self, part: Part, name: Any) -> list[Finished]:
-        try:
-            finished = train_part(
-                part, self.device, self._data(part.runs[0], name), self.checkpoints, self.stop, self.board.follow(part)
-            )
-            return [] if finished is None else [finished]
-        except Exception as error:
-            if not out_of_memory(error):
-                raise
-        if len(part.runs) == 1:
-            run = part.runs[0]
-            raise JobError(
-                f"expected one model and its data to fit in the memory of {self.device}, T={run.T} with batch "
-                f"{run.recipe.batch_size} did not; take a smaller batch, T or number of samples."
-            )
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
-        return [found for half in part.halves() for found in self._train(half, name)]
-
     def _data(self, run: Run, name: Any) -> Data:
         with self.lock:
             if name not in self.shelf:
-                self.shelf[name] = make_data(run.target, run.T, run.recipe, self.device)
+                self.shelf[name] = labelled(run, self.device)
                 _settle(self.device)
             return self.shelf[name]
 

@@ -1,0 +1,99 @@
+"""`infoflow fit TARGET ARCH -T 64 --seeds 16`: train many small Transformers at once."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from infoflow.commands.flow_options import arch_argument, target_argument
+from infoflow.commands.options import device_option, emit, join_words, json_option, length_option
+from infoflow.errors import JobError
+
+
+@click.command("fit")
+@target_argument
+@arch_argument
+@length_option
+@click.option("--seeds", type=click.IntRange(1), default=16, show_default=True, help="Models: seeds 0, 1, ...")
+@click.option("--epochs", type=int, default=None, help="Passes over the samples.  [default: 300]")
+@click.option("--steps", type=int, default=None, help="Steps, instead of epochs.")
+@click.option("--lr", type=float, default=1e-2, show_default=True, help="Learning rate of AdamW.")
+@click.option("--decay", type=float, default=1e-4, show_default=True, help="Weight decay of AdamW.")
+@click.option("--batch", type=int, default=256, show_default=True)
+@click.option("--samples", type=int, default=36_000, show_default=True, help="Training samples.")
+@click.option("--validation", type=int, default=4_000, show_default=True, help="Validation samples.")
+@device_option
+@click.option("--engine", default="local", show_default=True, help="local, or ray (extra: cluster).")
+@click.option("--address", default=None, help="Of a Ray cluster; without it one is started here.")
+@click.option(
+    "--store",
+    "--out",
+    "store",
+    type=click.Path(path_type=Path),
+    default=Path("out/fit"),
+    show_default=True,
+    help="Folder of finished runs, weights and checkpoints: the same call goes on where it stopped.",
+)
+@click.option("--seconds", type=float, default=None, help="Stop cleanly after this time; call again to go on.")
+@json_option
+def command(
+    target: str, arch: tuple[str, ...], T: int, seeds: int, device: str, engine: str, address: str | None,
+    store: Path, seconds: float | None, as_json: bool, **recipe: Any,
+) -> None:  # fmt: skip
+    """Train ARCH on TARGET from several seeds in one pass; a finished run is never trained again.
+
+    \b
+    infoflow fit pairwise_max:D=2,d=4 "heads=2,2 embed=12,12" -T 64 --seeds 16
+    infoflow fit pairwise_max:D=2,d=4 heads=2,2 embed=12 -T 16 --seeds 4 --samples 4000 --epochs 20
+    """
+    from infoflow.architecture import Architecture
+    from infoflow.targets import parse
+    from infoflow.train.fit import Recipe, Run, fit_many, summary
+
+    if recipe["epochs"] is None and recipe["steps"] is None:
+        recipe["epochs"] = Recipe().epochs
+    asked, shape, wanted = parse(target), Architecture.parse(join_words(arch)), Recipe(**recipe)
+    runs = [Run(asked, shape, T, seed, wanted) for seed in range(seeds)]
+    results = fit_many(runs, store, device, engine, keep_weights=True, seconds=seconds, address=address)
+    found = [result for result in results if result is not None]
+    unfinished = len(runs) - len(found)
+    if as_json:
+        rows = [result.to_json() for result in found]
+        emit({**_about(runs[0]), "summary": summary(found).to_json(), "unfinished": unfinished, "runs": rows})
+    else:
+        click.echo(_text(runs[0], found, store))
+    if unfinished:
+        raise JobError(
+            f"expected all {len(runs)} runs to finish, {unfinished} did not within {seconds:g} s; the same call goes "
+            "on from the checkpoints in the store."
+        )
+
+
+def _about(run: Any) -> dict[str, Any]:
+    return {"target": run.target.spelling, "arch": str(run.arch), "T": run.T, "steps": run.recipe.total_steps}
+
+
+def _text(run: Any, found: list[Any], store: Path) -> str:
+    from infoflow.train.fit import summary
+
+    about = _about(run)
+    lines = [f"{about['target']}  {about['arch']}  T={about['T']}  {about['steps']:,} steps"]
+    lines.append(f"{'seed':>6} {'best NMSE':>10} {'final':>10} {'seconds':>8}  status")
+    for result in found:
+        numbers = [f"{value:10.2e}" if value is not None else f"{'-':>10}" for value in (result.best, result.final)]
+        status = result.status if result.diverged_at is None else f"{result.status} by step {result.diverged_at}"
+        lines.append(f"{result.seed:>6} {' '.join(numbers)} {result.seconds:8.1f}  {status}")
+    total = summary(found)
+    if total.mean is not None and total.median is not None:
+        lines.append(
+            f"  mean {total.mean:.2e}  median {total.median:.2e}  quartiles {total.quartiles_text()}  "
+            f"failed {total.failed} of {total.models}"
+        )
+    if found:
+        choice = found[0].choice
+        lines.append(
+            f"  chosen on {choice['device']}: {choice['kernel']}, {choice['stack']} models a pass, "
+            f"{choice['workers']} x {choice['threads']} threads"
+        )
+    lines.append(f"  store: {store}")
+    return "\n".join(lines)
