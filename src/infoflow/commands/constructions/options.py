@@ -33,3 +33,16 @@ class Options:
     def done(self) -> None:
         for name in self._left:
             raise unknown("option", f"--{name}", [f"--{known}" for known in self._known])
+
+
+def yes_or_no(text: str) -> bool:
+    """`--lazy yes`; also true/false, on/off, 1/0."""
+    known = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
+    if text.lower() not in known:
+        raise InfoFlowError(f"expected yes or no, got {text!r}.")
+    return known[text.lower()]
+
+
+def numbers(text: str) -> list[float]:
+    """`--w 1,-2,0.5`."""
+    return [float(part) for part in text.split(",")]

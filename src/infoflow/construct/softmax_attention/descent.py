@@ -58,6 +58,8 @@ class InContextDescent:
     domain: Reach
     identity: Table  # the read-out at a new x_u
     problem: Problem | None  # the data the domain was made for
+    tau: float | None = None  # as the caller gave it
+    knots: int = 32
 
     @property
     def heads_per_step(self) -> int:
@@ -182,7 +184,7 @@ def in_context_gd(
         far = 2 * (limits.arguments + limits.labels)
         identity = table(lambda z: z, -far, far, p, 0.25)
         domain = Reach(limits.arguments, source)
-        return InContextDescent(chosen, d, n, eta, steps, ridge, heads, p, built, domain, identity, data)
+        return InContextDescent(chosen, d, n, eta, steps, ridge, heads, p, built, domain, identity, data, tau, knots)
 
     if data is None:
         assert bounds is not None

@@ -26,7 +26,7 @@ from infoflow.errors import InfoFlowError, unknown
 
 KINDS = ("soft", "hard", "relu")
 HARD = 12.0
-SOFT_TEMPERATURES = (0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.7)
+SOFT_TEMPERATURES = (0.2, 0.25, 0.3, 0.4, 0.5, 0.7)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def one_variable(
     """Heads for a residual or margin loss whose argument stays within `reach`; tau and c make the bound smallest."""
     if kind not in KINDS:
         raise unknown("kind of heads", kind, list(KINDS))
-    steps = [entry_scale(entry) * 10 ** (k / 4) for k in range(-20, 5)] if tau is None else [tau]
+    steps = [entry_scale(entry) * 10 ** (k / 3) for k in range(-14, 4)] if tau is None else [tau]
     temperatures = SOFT_TEMPERATURES if kind == "soft" else (HARD,)
     if loss.sup is None:  # no bound to make small
         steps, temperatures = [0.01 * entry_scale(entry) if tau is None else tau], temperatures[2:3] or temperatures
