@@ -9,6 +9,7 @@ import click
 from infoflow.commands.options import emit, json_option, out_option, seed_option
 from infoflow.errors import InfoFlowError
 from infoflow.files import write_json
+from infoflow.progress import Progress
 
 
 @click.command("refute")
@@ -50,7 +51,8 @@ def command(
     length = T if T is not None else header.get("T")
     if not isinstance(length, int):
         raise InfoFlowError("expected a sequence length, the model names none; add -T LENGTH.")
-    found = refute(network, target, length, seed=seed, seconds=seconds)
+    with Progress("refuting", 100) as bar:
+        found = refute(network, target, length, seed=seed, seconds=seconds, progress=bar)
     report = {"model": model, "target": getattr(target, "spelling", None), "T": length, **found.to_json()}
     files = _write(found, out, report) if found else []
     if as_json:

@@ -13,6 +13,7 @@ run as one batch; each has its own step h and sharpness.
 import itertools
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -47,8 +48,12 @@ def climb(
     sign: Float[Tensor, " B"],
     deadline: float,
     generator: torch.Generator,
+    watch: Callable[[], None] = lambda: None,
 ) -> Runs:
-    """From each start (on its level set R = R0) raise sign * F along it until no run gets on, or time is up."""
+    """From each start (on its level set R = R0) raise sign * F along it until no run gets on, or time is up.
+
+    `watch` is called once a step.
+    """
     theta = start.clone()
     step = torch.full_like(sign, FIRST_STEP)
     sharpness = torch.full_like(sign, SHARPNESS[0])
@@ -62,6 +67,7 @@ def climb(
             if bool((best - seen).abs().max() < PROGRESS * (best.max() - best.min())):
                 break
             seen = best.clone()
+        watch()
         rows = active.nonzero()[:, 0]
         now, beta, s = theta[rows], sharpness[rows], sign[rows]
         frame = row_space(problem.jacobian(now)[1])

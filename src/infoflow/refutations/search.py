@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from infoflow.errors import InfoFlowError
+from infoflow.progress import Progress
 from infoflow.refutations.collision import Collision, NoCollision
 from infoflow.refutations.continuation import climb, rank, smallest_singular_value
 from infoflow.refutations.problem import Problem, problem_of
@@ -25,6 +26,7 @@ def refute(
     seed: int = 0,
     seconds: float = 60.0,
     domain: tuple[float, float] | None = None,
+    progress: Progress | None = None,
 ) -> Collision | NoCollision:
     """Search two inputs with one read-out state and different targets, in about `seconds`.
 
@@ -44,11 +46,16 @@ def refute(
             f"the state has rank {found} and the input {size} numbers: no direction leaves the state alone, "
             "so level-set continuation cannot move"
         )
+
+    def watch() -> None:
+        if progress is not None:
+            progress.update(min(int(100 * (time.monotonic() - began) / seconds), 99))
+
     theta, R0 = theta.repeat(2, 1), problem.states(theta).repeat(2, 1)
     for kept, share in ((FINALISTS, FIRST_SHARE), (1, 0.9 - FIRST_SHARE)):  # the proof takes the rest
         sign = torch.ones(len(theta), dtype=torch.float64)
         sign[len(theta) // 2 :] = -1.0  # the second half runs down
-        ends = climb(problem, theta, R0, sign, time.monotonic() + share * seconds, generator)
+        ends = climb(problem, theta, R0, sign, time.monotonic() + share * seconds, generator, watch)
         up, down = ends.value.chunk(2)
         best = (up - down).argsort(descending=True)[:kept]
         rows = torch.cat([best, best + len(up)])
