@@ -12,9 +12,12 @@ from infoflow.errors import InfoFlowError
 @click.argument("item", required=False)
 @click.option("--list", "list_items", is_flag=True, help="List the items and what their presets do.")
 @click.option("--preset", type=click.Choice(["quick", "full"]), default="quick", show_default=True)
-@click.option("--part", default=None, help="One part of an item that can run in pieces, e.g. D=2.")
+@click.option("--part", "parts", multiple=True, help="Only this part of an item, e.g. D=2 (may be repeated).")
 @click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True)
-@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Folder with data the project never ships.")
+@click.option(
+    "--data", type=click.Path(file_okay=False, path_type=Path), help="Folder with data the project never ships."
+)
+@click.option("--seconds", type=float, help="Stop training cleanly after this long; the same call goes on.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for the files made.")
 @device_option
 @json_option
@@ -22,9 +25,10 @@ def command(
     item: str | None,
     list_items: bool,
     preset: str,
-    part: str | None,
+    parts: tuple[str, ...],
     engine: str,
     data: Path | None,
+    seconds: float | None,
     out: Path | None,
     device: str,
     as_json: bool,
@@ -41,7 +45,9 @@ def command(
     results = []
     for name in names:
         folder = out if out is None or item != "all" else out / name
-        results.append(_one(name, preset, folder, device, engine, data, part, as_json, skip_missing=item == "all"))
+        results.append(
+            _one(name, preset, folder, device, engine, data, parts, seconds, as_json, skip_missing=item == "all")
+        )
     if item == "all":
         _page(results, out or Path("out/reproduce"), preset, as_json)
     if as_json:
@@ -55,7 +61,8 @@ def _one(
     device: str,
     engine: str,
     data: Path | None,
-    part: str | None,
+    parts: tuple[str, ...],
+    seconds: float | None,
     as_json: bool,
     skip_missing: bool,
 ) -> dict[str, object]:
@@ -68,11 +75,11 @@ def _one(
         entry = find(name)
         click.echo(f"{name}: {entry.title}\n{preset}: {entry.quick if preset == 'quick' else entry.full}\n")
     folder = out or Path("out/reproduce") / name / preset
-    result = reproduce(name, preset, folder, device, engine, data, part)  # type: ignore[arg-type]
+    result = reproduce(name, preset, folder, device, engine, data, parts, seconds)  # type: ignore[arg-type]
     if not as_json:
         click.echo((folder / "table.md").read_text(encoding="utf-8"))
         click.echo(f"{result['seconds']} s; everything is in {folder}\n")
-    return {key: value for key, value in result.items() if key != "runs"}
+    return {"folder": str(folder)} | {key: value for key, value in result.items() if key != "runs"}
 
 
 def _list(as_json: bool) -> None:
@@ -80,7 +87,14 @@ def _list(as_json: bool) -> None:
 
     entries = listing()
     if as_json:
-        emit({"items": [{"name": e.name, "title": e.title, "quick": e.quick, "full": e.full, "data": e.data} for e in entries]})
+        emit(
+            {
+                "items": [
+                    {"name": e.name, "title": e.title, "quick": e.quick, "full": e.full, "data": e.data}
+                    for e in entries
+                ]
+            }
+        )
         return
     for entry in entries:
         click.echo(f"{entry.name}\n    {entry.title}\n    quick: {entry.quick}\n    full:  {entry.full}")

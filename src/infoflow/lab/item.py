@@ -27,7 +27,8 @@ class Context:
     device: str = "cpu"
     engine: str = "local"
     data: Path | None = None  # folder of licensed or large data that the project never ships
-    part: str | None = None  # some items run in pieces: "D=2", "T=16"
+    parts: tuple[str, ...] = ()  # some items run in pieces: "D=2"; empty: all of it
+    seconds: float | None = None  # stop training cleanly after this long; the same call goes on later
 
     @property
     def store(self) -> Path:
@@ -101,7 +102,7 @@ def write(item: Item, context: Context, outcome: Outcome, seconds: float) -> dic
         "item": item.name,
         "title": item.title,
         "preset": context.preset,
-        "part": context.part,
+        "parts": list(context.parts),
         "protocol": item.full if context.preset == "full" else item.quick,
         "device": context.device,
         "seconds": round(seconds, 1),

@@ -17,16 +17,18 @@ def reproduce(
     device: str = "cpu",
     engine: str = "local",
     data: str | Path | None = None,
-    part: str | None = None,
+    parts: tuple[str, ...] = (),
+    seconds: float | None = None,
 ) -> dict[str, Any]:
     """Run an item; finished runs in its store are never trained again, so a stopped call goes on where it stopped."""
     item = find(name)
     if preset not in ("quick", "full"):
         raise InfoFlowError(f"expected preset quick or full, got {preset!r}.")
-    if part is not None and part not in item.parts:
-        raise InfoFlowError(f"expected one of the parts {', '.join(item.parts) or '(none)'} of {name}, got {part!r}.")
+    for part in parts:
+        if part not in item.parts:
+            raise InfoFlowError(f"expected parts among {', '.join(item.parts) or '(none)'} of {name}, got {part!r}.")
     folder = Path(out) if out is not None else Path("out/reproduce") / name / preset
-    context = Context(preset, folder, device, engine, Path(data) if data is not None else None, part)
+    context = Context(preset, folder, device, engine, Path(data) if data is not None else None, tuple(parts), seconds)
     start = time.perf_counter()
     outcome = item.run(context)
     return items.write(item, context, outcome, time.perf_counter() - start)

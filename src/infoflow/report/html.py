@@ -56,8 +56,12 @@ class Section:
     def figure(self, name: str, made: "Figure", caption: str) -> "Section":
         """Put the figure inline; `name` is also the file it is saved under beside the report."""
         self.figures.append((name, made))
+        return self.drawing(name, svg(made), caption)
+
+    def drawing(self, name: str, element: str, caption: str) -> "Section":
+        """Put an `<svg>` element of our own making inline."""
         self.pieces.append(
-            f'<figure role="img" aria-label="{escape(caption, quote=True)}">{_unique_ids(svg(made), name)}'
+            f'<figure role="img" aria-label="{escape(caption, quote=True)}">{_unique_ids(element, name)}'
             f"<figcaption>{escape(caption)}</figcaption></figure>"
         )
         return self

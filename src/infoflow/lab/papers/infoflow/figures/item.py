@@ -22,7 +22,11 @@ def run(context: Context) -> Outcome:
     rows = [
         {"what": "Figure 2, root of the maximum's tree", "paper": "{3}", "ours": _braces(roots[0])},
         {"what": "Figure 2, root of the minimum's tree", "paper": "{1}", "ours": _braces(roots[1])},
-        {"what": "Appendix E, I(t,1)", "paper": "{1,3} {2,4} {1,3} {3,4}", "ours": " ".join(map(_braces, said["sets"][1][:4]))},
+        {
+            "what": "Appendix E, I(t,1)",
+            "paper": "{1,3} {2,4} {1,3} {3,4}",
+            "ours": " ".join(map(_braces, said["sets"][1][:4])),
+        },
         {"what": "Appendix E, I(5,2)", "paper": "{1,3}", "ours": _braces(said["sets"][2][4])},
         {"what": "Appendix E, active set", "paper": "{1,3}", "ours": _braces(said["active"])},
     ]
@@ -74,7 +78,11 @@ def _modes() -> Any:
     from infoflow.report import style
 
     figure, three = style.figure(8.4, 2.7, 1, 3)
-    modes = (("I: max position", {2}, "argmax"), ("II: global", {1, 2, 3, 4}, "all"), ("III: fixed positions", {1, 4}, "fixed"))
+    modes = (
+        ("I: max position", {2}, "argmax"),
+        ("II: global", {1, 2, 3, 4}, "all"),
+        ("III: fixed positions", {1, 4}, "fixed"),
+    )
     for position, (axes, (title, read, word)) in enumerate(zip(three, modes, strict=True)):
         colour = style.COLOURS[position]
         for token in range(1, 5):
@@ -86,7 +94,9 @@ def _modes() -> Any:
             )  # fmt: skip
             axes.scatter(token, 1, s=420, color=colour if used else "#ffffff", edgecolors=style.INK, zorder=3)
             axes.text(token, 1, str(token), ha="center", va="center", color="#ffffff" if used else style.INK, zorder=4)
-        axes.annotate("", (3.06, 0.16), (3.06, 0.86), arrowprops={"arrowstyle": "-|>", "color": style.COLOURS[4], "lw": 2.0})
+        axes.annotate(
+            "", (3.06, 0.16), (3.06, 0.86), arrowprops={"arrowstyle": "-|>", "color": style.COLOURS[4], "lw": 2.0}
+        )
         axes.scatter(3, 0, s=420, color="#ffffff", edgecolors=style.INK, zorder=3)
         axes.text(3, 0, "3'", ha="center", va="center", zorder=4)
         axes.text(0.55, 0.02, f"{word}\n+ residual", fontsize=8, color=style.MUTED)

@@ -31,8 +31,8 @@ def plan(context: Context) -> tuple[dict[tuple[int, str], list[Run]], int]:
     """The runs of each cell (D, configuration), and T."""
     full = context.preset == "full"
     T, seeds, sizes = (64, 16, (2, 3, 4, 5, 6)) if full else (16, 2, (2,))
-    if context.part is not None:
-        sizes = (int(context.part.removeprefix("D=")),)
+    if context.parts:
+        sizes = tuple(int(part.removeprefix("D=")) for part in context.parts)
     grid = {}
     for D in sizes:
         recipe = (FULL if full else QUICK).with_(lr=RATES[D])
@@ -87,7 +87,15 @@ def _figure(rows: list[dict[str, Any]], T: int) -> Any:
         colour, marker = style.COLOURS[position], style.MARKERS[position]
         axes.plot(D, [row["mean"] for row in chosen], marker=marker, color=colour, label=f"{name}, ours")
         if T == 64:
-            axes.plot(D, [row["paper mean"] for row in chosen], marker=marker, ls=":", color=colour, alpha=0.6, label=f"{name}, paper")
+            axes.plot(
+                D,
+                [row["paper mean"] for row in chosen],
+                marker=marker,
+                ls=":",
+                color=colour,
+                alpha=0.6,
+                label=f"{name}, paper",
+            )
     axes.set_yscale("log")
     axes.set_xticks(sorted({row["D"] for row in rows}))
     axes.set_xlabel("D")

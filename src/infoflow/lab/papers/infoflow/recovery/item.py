@@ -1,0 +1,128 @@
+"""InfoFlow C.1 and C.2, Tables 1 to 10: is the token at the argmax (and at the second largest score) still readable?
+
+The text speaks of a retrieval target, the sizes are those of eq. (6): both are run, and the table says which it is.
+"""
+
+from typing import Any
+
+import torch
+
+from infoflow import targets
+from infoflow.architecture import Architecture
+from infoflow.lab.item import Context, Item, Outcome, printed
+from infoflow.lab.sweep import best_of, train_cells
+from infoflow.probes.record import batched, record
+from infoflow.probes.recovery import recovery, untrained
+from infoflow.targets import Target
+from infoflow.train.recipe import Recipe, Run
+
+FULL = Recipe(samples=36_000, validation=4_000, batch=256, epochs=300, lr=6e-3, decay=1e-4, evaluate_every=5)
+QUICK = Recipe(samples=6_000, validation=1_000, batch=128, epochs=25, lr=1e-2, decay=1e-4, evaluate_every=5)
+HEADS = ((6, 6), (5, 5), (5, 6), (5, 7), (6, 5), (7, 5), (7, 7))
+NAMES = {1: "argmax", 2: "second"}
+
+
+def architecture(heads: tuple[int, int], D: int, width: int) -> Architecture:
+    """C.1: E_1 = 36, 40, 42 for 6, 5, 7 heads, i.e. ceil(6D / h) h; the same rule for the second layer."""
+    return Architecture(heads, tuple(-(-6 * D // h) * h for h in heads), width)
+
+
+def plan(context: Context) -> dict[tuple[str, tuple[int, int]], list[Run]]:
+    full = context.preset == "full"
+    D, T, width, seeds = (6, 64, 384, 4) if full else (2, 16, 64, 1)
+    recipe = FULL if full else QUICK
+    asked: dict[str, Target] = {"eq. (6)": targets.pairwise_max(D=D, d=4, seed=0)}
+    if full:
+        asked["retrieval"] = targets.d_retrieval(D=D, d=4, seed=0)
+    heads = HEADS if full else ((2, 2), (1, 2))
+    chosen = [h for h in heads if not context.parts or f"heads={h[0]},{h[1]}" in context.parts]
+    return {
+        (name, h): [Run(target, architecture(h, D, width), T, seed, recipe) for seed in range(seeds)]
+        for name, target in asked.items()
+        for h in chosen
+    }
+
+
+def run(context: Context) -> Outcome:
+    grid = plan(context)
+    results = train_cells(context, grid, "recovery", keep_weights=True)
+    paper = {(table["kind"], tuple(table["heads"])): table for table in printed(__package__)["tables"]}
+    rows, details = [], []
+    for (name, heads), runs in grid.items():
+        best = best_of(results, (name, heads))
+        network = best.network()
+        errors = measure(network, runs[0].target, runs[0].T, 2000 if context.preset == "full" else 400)
+        for kind in ("argmax", "second"):
+            known = paper.get((kind, heads)) if context.preset == "full" else None
+            ratio = [trained / first for trained, first in errors[kind]]
+            rows.append(
+                {
+                    "target": name,
+                    "heads": "({},{})".format(*heads),
+                    "rank": kind,
+                    "best NMSE": best.best,
+                    "paper ratio": _span([t / i for t, i in zip(known["trained"], known["initialized"], strict=True)])
+                    if known
+                    else None,
+                    "our ratio": _span(ratio),
+                    "our trained": _span([trained for trained, _ in errors[kind]]),
+                }
+            )
+            details.append({"target": name, "heads": heads, "rank": kind, "trained_initialized": errors[kind]})
+    columns = ["target", "heads", "rank", "best NMSE", "paper ratio", "our ratio", "our trained"]
+    remarks = [
+        "ratio: recovery error (56) of the trained model over that of its own initialisation, smallest to largest head",
+        "Tables 1 to 3 of the paper print the argmax ratios of three configurations only",
+    ]
+    return Outcome(columns, rows, results.runs(), remarks, {"recovery": _figure(details)}, {"heads": details})
+
+
+def measure(network: Any, target: Target, T: int, documents: int) -> dict[str, list[tuple[float, float]]]:
+    """(56) per first-layer head, trained and at initialisation, for the argmax and the second largest score."""
+    X = torch.from_numpy(target.sample(documents, T, seed=7)).to(torch.float32)
+    found: dict[str, list[tuple[float, float]]] = {}
+    pairs = {}
+    for which, model in (("trained", network), ("initialised", untrained(network))):
+        for entry in recovery(record(model, batched(X, 250)), ranks=(1, 2), layers=(0,), fit="plain"):
+            pairs[which, entry.head, entry.rank] = entry.error
+    heads = sorted({head for _, head, _ in pairs})
+    for rank, kind in NAMES.items():
+        found[kind] = [(pairs["trained", head, rank], pairs["initialised", head, rank]) for head in heads]
+    return found
+
+
+def _span(values: list[float]) -> str:
+    return f"{min(values):.2f} to {max(values):.2f}"
+
+
+def _figure(details: list[dict[str, Any]]) -> Any:
+    from infoflow.report import style
+
+    figure, axes = style.figure(7.5, 3.4)
+    labels: list[str] = []
+    for entry in details:
+        label = "{} ({},{})".format(entry["target"], *entry["heads"])
+        if label not in labels:
+            labels.append(label)
+        colour = style.COLOURS[0] if entry["rank"] == "argmax" else style.COLOURS[1]
+        for trained, first in entry["trained_initialized"]:
+            axes.scatter(labels.index(label), trained / first, color=colour, s=18, alpha=0.8)
+    for colour, kind in zip(style.COLOURS, NAMES.values(), strict=False):
+        axes.scatter([], [], color=colour, label=kind)
+    axes.axhline(1.0, color=style.MUTED, lw=1)
+    axes.set_yscale("log")
+    axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right", fontsize=7)
+    axes.set_ylabel("trained / initialised")
+    axes.set_title("what of the token a head looks at can be read back")
+    axes.legend()
+    return figure
+
+
+ITEM = Item(
+    name="infoflow/recovery",
+    title="InfoFlow Tables 1 to 10 (C.1, C.2): the argmax token is kept, the second largest is not",
+    quick="eq. (6) with D = 2, T = 16, heads (2,2) and (1,2), width 64, 1 seed",
+    full="D = 6, T = 64, width 384, the seven head counts, eq. (6) and D-retrieval, best of 4 seeds, 300 epochs",
+    run=run,
+    parts=tuple(f"heads={a},{b}" for a, b in HEADS),
+)

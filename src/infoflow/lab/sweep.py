@@ -1,0 +1,45 @@
+"""Cells of a table: each cell a list of runs, all trained by one call of the engine, summarised cell by cell."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from infoflow.errors import JobError
+from infoflow.lab.item import Context
+from infoflow.train.fit import fit_many
+from infoflow.train.recipe import Run
+from infoflow.train.results import Result, Summary, summary
+from infoflow.train.store import Store
+
+
+@dataclass(frozen=True)
+class Trained:
+    by_cell: dict[Any, list[Result]]
+    store: Store
+
+    def runs(self) -> list[dict[str, Any]]:
+        return [result.to_json() for results in self.by_cell.values() for result in results]
+
+
+def train_cells(context: Context, grid: Mapping[Any, list[Run]], title: str, keep_weights: bool = False) -> Trained:
+    """Train every cell; a sweep that ran out of its time is an error that says how to go on."""
+    store = Store(context.store)
+    runs = [run for cell in grid.values() for run in cell]
+    found = fit_many(runs, store, context.device, context.engine, keep_weights, context.seconds)
+    done = [result for result in found if result is not None]
+    if len(done) < len(found):
+        raise JobError(
+            f"expected to finish {len(found)} runs of {title}, finished {len(done)} in {context.seconds:g} s; "
+            f"the same call goes on from {context.store}."
+        )
+    results = iter(done)
+    return Trained({cell: [next(results) for _ in members] for cell, members in grid.items()}, store)
+
+
+def cells(trained: Trained) -> dict[Any, Summary]:
+    return {cell: summary(results) for cell, results in trained.by_cell.items()}
+
+
+def best_of(trained: Trained, cell: Hashable) -> Result:
+    return min(trained.by_cell[cell], key=lambda result: inf if result.best is None else result.best)
