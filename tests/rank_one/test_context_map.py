@@ -198,8 +198,10 @@ def test_saved_head_loads_bit_for_bit(tmp_path: Path) -> None:
     network = made.network()
     loaded = files.load(made.save(tmp_path / "map.safetensors"))
     for name, value in network.state_dict().items():
-        assert torch.equal(value, loaded.state_dict()[name])
+        assert torch.equal(value, loaded.network.state_dict()[name])
     assert loaded.header["certificate"] == made.certificate.to_json()
+    assert loaded.certificate.holds
+    assert loaded.attack(0, 1.0) <= loaded.certificate.bound
 
 
 def test_the_a_priori_bound_is_not_taken_on_trust() -> None:

@@ -31,7 +31,7 @@ def test_memorizer(data: Path, tmp_path: Path) -> None:
     assert set(report["parameters"]) == {"paper", "factored", "dense"}
     assert "60 contexts, 0 wrong" in memorizer.text(json.loads(json.dumps(encode(report))))
     loaded = files.load(report["path"])
-    assert loaded.header["construction"] == "memorizer"
+    assert loaded.certificate.bound == pytest.approx(report["certificate"]["bound"])
     content = json.loads(data.read_text())
     import torch
 
@@ -58,7 +58,8 @@ def test_context_map(data: Path, tmp_path: Path, scale: str) -> None:
     assert {"gap", "log10_gap", "method", "bits"} <= report.keys()
     assert f"scale {scale}" in context_map.text(json.loads(json.dumps(encode(report))))
     assert report["float64"] == (scale == "auto")
-    files.load(report["path"])
+    loaded = files.load(report["path"])
+    assert loaded.certificate.parts["log10_gap"] == pytest.approx(report["certificate"]["log10_gap"])
 
 
 def test_equivariant(tmp_path: Path) -> None:

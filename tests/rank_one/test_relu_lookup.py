@@ -78,4 +78,4 @@ def test_the_rounding_bound_holds_against_exact_arithmetic(m: int, seed: int) ->
         for j in order:
             total += solved.coefficients[j, 0] * max(t - knots[j], 0.0)
         error = max(error, abs(float(Fraction(total) - exact(solved, float(t), 0))))
-    assert error <= lk.rounding_bound(solved, 0.0)
+    assert error <= lk.rounding_bound(solved, 0.0, float(knots[-1]))

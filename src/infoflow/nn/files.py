@@ -32,6 +32,8 @@ LOADERS: dict[str, str] = {
     "grid": "infoflow.construct.softmax_attention.saving:load_grid",
     "icgd": "infoflow.construct.softmax_attention.saving:load_descent",
     "recording": "infoflow.probes.record:step_from_saved",
+    "memorizer": "infoflow.construct.rank_one.saving:load_memorizer",
+    "context_map": "infoflow.construct.rank_one.saving:load_map",
     "checkpoint": "infoflow.train.checkpoint:from_saved",
 }
 

@@ -70,14 +70,9 @@ def _beside(path: Path) -> Path | None:
 
 
 def _report(made: Any, out: Path) -> dict[str, Any]:
-    certificate = made.certificate.to_json()
-    network = made.memory.network
-    path = network.save(
-        out / "memorizer.safetensors",
-        construction="memorizer",
-        contexts=made.contexts.size,
-        certificate=certificate,
-    )
+    from infoflow.construct.rank_one.saving import save_memorizer
+
+    path = save_memorizer(made, out / "memorizer.safetensors")
     return {
         "construction": "memorizer",
         "contexts": made.contexts.size,
@@ -85,7 +80,7 @@ def _report(made: Any, out: Path) -> dict[str, Any]:
         "max_error": made.max_error,
         "dense_places": made.dense_places,
         "gap": made.spread.gap,
-        "certificate": certificate,
+        "certificate": made.certificate.to_json(),
         "parameters": made.parameters(),
         "seconds": sum(made.seconds.values()),
         "path": path,

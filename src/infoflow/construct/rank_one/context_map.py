@@ -112,7 +112,10 @@ class ContextMap:
         return attention_network(self.head, self.contexts)
 
     def save(self, path: str | Path) -> Path:
-        return self.network().save(path, construction="context_map", certificate=self.certificate.to_json())
+        """The network and its data: `infoflow certify` computes the certificate again from them."""
+        from infoflow.construct.rank_one.saving import save_map
+
+        return save_map(self.network(), self.contexts, {"certificate": self.certificate.to_json()}, path)
 
     def ids(self) -> Float[ndarray, "N n d"]:
         """x + a s at every place of the data, in float64; padding gets 0."""

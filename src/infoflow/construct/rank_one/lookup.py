@@ -95,19 +95,16 @@ def read_back(knots: Float[ndarray, " m"], start: ndarray, coefficients: Float[n
     return Lookup(knots, start, coefficients, values, slopes)
 
 
-def rounding_bound(lookup: Lookup, readout_error: float) -> float:
-    """max over the knots of the float64 error of sum_j c_j relu(t - t_j), any order of summation:
+def rounding_bound(lookup: Lookup, readout_error: float, end: float) -> float:
+    """The float64 error of b + sum_j c_j relu(t - t_j) for every t <= end, any order of summation:
 
-    sum_{t_j < t} |c_j| (readout_error + 2 u (t - t_j)) + gamma_{m+2} (|b| + sum_{t_j < t} |c_j| (t - t_j +
-    readout_error))
+        sum_j |c_j| (e + 2 u r_j) + gamma_{m+2} (|b| + sum_j |c_j| r_j),   r_j = max(end - t_j, 0) + e
+
+    with e the error of the read-out t; the sum grows with t, so `end` is the worst.
     """
-    size = np.abs(lookup.coefficients)
-    heavy = np.cumsum(size, axis=0)
-    first = np.cumsum(size * lookup.knots[:-1, None], axis=0)
-    reach = lookup.knots[1:, None] * heavy - first  # sum |c_j| (t - t_j) at the next knot
-    u = 2.0**-53
+    u, size = 2.0**-53, np.abs(lookup.coefficients)
+    reach = np.maximum(end - lookup.knots[:-1], 0.0) * (1 + 4 * u) + readout_error
     gamma = (len(lookup.knots) + 2) * u / (1 - (len(lookup.knots) + 2) * u)
-    span = float(np.abs(lookup.knots).max())
-    reach = np.maximum(reach, 0) + (8 * len(lookup.knots) * u * span + readout_error) * heavy  # its own rounding too
-    worst = heavy * readout_error + 2 * u * reach + gamma * (np.abs(lookup.start) + reach)
+    total = reach @ size
+    worst = size.sum(0) * readout_error + 2 * u * total + gamma * (np.abs(lookup.start) + total)
     return float(worst.max(initial=0.0)) * (1 + 1e-9)

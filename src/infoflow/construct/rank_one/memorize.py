@@ -98,7 +98,7 @@ def memorize_contexts(
     spread = find_spread(contexts, heads=heads, seed=seed)
     searched = clock()
     head = Head(spread.key, spread.query, spread.amplitude * spread.readout / _square(spread.readout), head_size)
-    blur = _readout_error(contexts, head, spread)
+    blur = _readout_error(contexts, head, spread.readout)
     _refuse_tight(contexts, spread, blur)
     memory = block_network(head, contexts, table)
     states = memory.class_states(contexts)
@@ -110,8 +110,7 @@ def memorize_contexts(
     memory.fill(spread.readout, solved)
     solved_at = clock()
     worst, dense = _check(memory, contexts, labels, dense_places, seed)
-    blurs = {"readout": blur, "state": _state_error(contexts, head)}
-    certificate = _certificate(contexts, states, labels, order, solved, blurs, worst)
+    certificate = certificate_of(memory, contexts, head, labels).with_attack(worst)
     seconds = {"search": searched - started, "solve": solved_at - searched, "check": clock() - solved_at}
     return Memorizer(memory, contexts, labels, spread, certificate, worst, dense, seconds)
 
@@ -181,9 +180,9 @@ def _order_hint(contexts: Contexts, one: int, other: int) -> str:
     return ", or let order count with positions=corollary (--positions corollary)" if differ else ""
 
 
-def _readout_error(contexts: Contexts, head: Head, spread: Spread) -> float:
+def _readout_error(contexts: Contexts, head: Head, readout: Float[ndarray, " d"]) -> float:
     """|t computed - t| for float64 execution: the averages' error, the sum x + a s, and the product with w."""
-    vocabulary, w = contexts.vocabulary, np.abs(spread.readout)
+    vocabulary, w = contexts.vocabulary, np.abs(readout)
     largest = float(np.abs(vocabulary @ head.key).max())
     size = float((np.abs(vocabulary) @ w).max()) + float(w @ np.abs(head.output)) * largest
     d = vocabulary.shape[1]
@@ -244,27 +243,24 @@ def _check(
     return worst, count
 
 
-def _certificate(
-    contexts: Contexts,
-    states: Float[ndarray, "M d"],
-    labels: Int[ndarray, "M d"],
-    order: Int[ndarray, " M"],
-    solved: lookup.Lookup,
-    blurs: dict[str, float],
-    measured: float,
-) -> Certificate:
-    """|out - Y| on the data, float64 execution in any order: exact residual + slope * blur + rounding of the ReLU
-    sum."""
-    residual = float(np.abs(solved.values + states[order] - labels[order]).max()) + UNIT
-    slope = float(np.abs(solved.slopes).max(initial=0.0)) * 2 * blurs["readout"] + 2 * blurs["state"]
-    rounding = lookup.rounding_bound(solved, blurs["readout"]) + 4 * UNIT * float(
-        np.abs(states).max() + np.abs(labels).max()
-    )
-    parts = {"residual": residual, "slope": slope, "rounding": rounding}
+def certificate_of(memory: Memory, contexts: Contexts, head: Head, labels: Int[ndarray, "M d"]) -> Certificate:
+    """|out - Y| on the data, for float64 execution in any order, from the stored weights alone:
+
+    residual of the exact table + slope * error of the read-out + error of H + rounding of the ReLU sum.
+    """
+    assert memory.lookup is not None
+    assert memory.readout is not None
+    states, table, blur = memory.class_states(contexts), memory.lookup, _readout_error(contexts, head, memory.readout)
+    size = float(np.abs(states).max() + np.abs(labels).max())
+    slope = float(np.abs(table.slopes).max(initial=0.0))
+    parts = {
+        "residual": float(np.abs(memory.lookup_output(states) - labels).max()) + 4 * UNIT * size,
+        "slope": slope * 2 * blur + 2 * _state_error(contexts, head),
+        "rounding": lookup.rounding_bound(table, blur, float((states @ memory.readout).max())) + 4 * UNIT * size,
+    }
     return Certificate(
         bound=sum(parts.values()),
         arithmetic="float64 with rounding allowance",
         assumptions=(f"the {contexts.size} contexts of the data",),
-        attacked=measured,
         parts=parts,
     )
