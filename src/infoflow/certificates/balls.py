@@ -22,7 +22,7 @@ PRECISION = 128
 
 @dataclass(frozen=True)
 class Enclosure:
-    """lower <= sup |fan - constant - gain y^alpha| <= upper."""
+    """lower <= sup |fan - constant - sum gain y^alpha| <= upper."""
 
     lower: float
     upper: float
@@ -99,7 +99,7 @@ def _order(fan: Fan, groups: list[Any], t: list[Any], arb: Any) -> Any:
             for c, e in zip(g.direction, exponents, strict=True):
                 factor = factor * arb(float(c)) ** e
             value += factor
-        wanted = arb(fan.gain) if exponents == fan.exponents else arb(0)
+        wanted = arb(fan.monomials.get(exponents, 0.0))
         size = arb(1)
         for r, e in zip(fan.radii, exponents, strict=True):
             size = size * arb(r) ** e
@@ -120,9 +120,12 @@ def _corner(fan: Fan, arb: Any) -> float:
             for c, v in zip(row[:-2], y, strict=True):
                 argument += arb(float(c)) * v
             value += arb(float(row[-1])) * int(count) * (argument.tanh() - base)
-        wanted = arb(fan.gain)
-        for v, e in zip(y, fan.exponents, strict=True):
-            wanted = wanted * v**e
+        wanted = arb(0)
+        for exponents, gain in fan.monomials.items():
+            term = arb(gain)
+            for v, e in zip(y, exponents, strict=True):
+                term = term * v**e
+            wanted += term
         best = max(best, float(abs(value - wanted).lower()))
     return best
 

@@ -1,4 +1,4 @@
-"""Bounds from stored units: how far a fan of tanh units is from gain * y^alpha over a whole box.
+"""Bounds from stored units: how far a fan of tanh units is from sum gain * y^alpha over a whole box.
 
 The units sum_i w_i tanh(b_i + c_i . y), |y_k| <= r_k, are grouped by direction, c_i = slope_i * direction; each group
 is a Taylor series in u = direction . y, |u| <= reach. The orders m != k of all groups together are bounded by
@@ -21,19 +21,18 @@ ROUNDOFF = 2.0**-53
 
 @dataclass(frozen=True)
 class Fan:
-    """Units of one piece: hidden weights in the factors of the piece, biases, output weights."""
+    """Units that serve monomials of one degree: hidden weights in the variables, biases, output weights."""
 
     slopes: Float[np.ndarray, "units variables"]
     biases: Float[np.ndarray, " units"]
     outputs: Float[np.ndarray, " units"]
-    exponents: tuple[int, ...]  # alpha, one per variable
-    gain: float
+    monomials: dict[tuple[int, ...], float]  # exponents (one per variable) -> gain, all of one degree
     radii: tuple[float, ...]
     bias: float  # the bias the rule is meant to have
 
     @property
     def power(self) -> int:
-        return sum(self.exponents)
+        return sum(next(iter(self.monomials)))
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def group(fan: Fan) -> tuple[list[Group], float]:
 
 
 def fan_error(fan: Fan) -> float:
-    """sup over the box of |fan(y) - constant - gain y^alpha|, rigorous up to the rounding slack it includes.
+    """sup over the box of |fan(y) - constant - sum gain y^alpha|, rigorous up to the rounding slack it includes.
 
     The constant is sum_i w_i tanh(bias), which the caller adds up over a block.
     """
@@ -113,7 +112,7 @@ def fan_error(fan: Fan) -> float:
 
 
 def _order_defect(fan: Fan, groups: list[Group], coefficients: np.ndarray) -> float:
-    """Order k: sum over monomials of |coefficient - gain [monomial = alpha]| r^monomial."""
+    """Order k: sum over monomials of |coefficient - gain| r^monomial."""
     k, n = fan.power, len(fan.radii)
     total = 0.0
     for exponents in product(range(k + 1), repeat=n):
@@ -124,7 +123,7 @@ def _order_defect(fan: Fan, groups: list[Group], coefficients: np.ndarray) -> fl
             coefficients[k] * float(g.outputs @ g.slopes**k) * float(np.prod(g.direction ** np.array(exponents)))
             for g in groups
         )
-        wanted = fan.gain if exponents == fan.exponents else 0.0
+        wanted = fan.monomials.get(exponents, 0.0)
         total += abs(multinomial * value - wanted) * math.prod(r**e for r, e in zip(fan.radii, exponents, strict=True))
     return total
 
@@ -134,16 +133,18 @@ def fan_at_zero(fan: Fan) -> float:
     if len(fan.radii) == 1:
         return float(np.abs(fan.outputs) @ np.abs(fan.biases - fan.bias))
     groups, slip = group(fan)
-    coefficients = taylor(fan.bias)
+    coefficients = np.abs(taylor(fan.bias)[1:])
     orders = np.arange(1, ORDERS + 1)
-    total = np.zeros(ORDERS)
-    scale = np.zeros(ORDERS)
-    rest = np.array(fan.radii[1:])
+    left = np.array(fan.radii[1:])
+    sums: dict[tuple[float, ...], np.ndarray] = {}  # what is left of a direction -> sum_i w_i (slope_i reach)^m
+    slack = 0.0
     for g in groups:
-        reach = float(np.abs(g.direction[1:]) @ rest)
-        sign = float(np.sign(g.direction[1])) or 1.0
-        table = (g.slopes[None, :] * reach * sign) ** orders[:, None]
-        total += table @ g.outputs
-        scale += np.abs(table) @ np.abs(g.outputs)
-    slack = 2.0 * ROUNDOFF * (len(fan.outputs) + 8) * scale
-    return slip + float((np.abs(total) + slack) @ np.abs(coefficients[1:]))
+        rest = g.direction[1:]
+        size = float(rest[np.abs(rest).argmax()])
+        if size == 0.0:
+            continue
+        key = tuple((np.round(rest / size, 9) + 0.0).tolist())
+        table = (g.slopes[None, :] * size * (np.abs(rest / size) @ left)) ** orders[:, None]
+        sums[key] = sums.get(key, 0.0) + table @ g.outputs
+        slack += 2.0 * ROUNDOFF * (len(fan.outputs) + 8) * float((np.abs(table) @ np.abs(g.outputs)) @ coefficients)
+    return slip + slack + sum(float(np.abs(total) @ coefficients) for total in sums.values())

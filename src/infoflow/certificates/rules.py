@@ -99,7 +99,7 @@ def power_rule(power: int, nodes: int, bias: float | None = None) -> PowerRule:
     """The Chebyshev rule for u^power with `nodes` slopes, the largest 1.
 
     Even powers: z_j = w_j^2 = (1 - cos(j pi / nodes))/2, j = 1..nodes, exact for all orders up to 2 nodes.
-    Odd powers, at b = 0: w_j = cos(j pi / N), N = 2 nodes - 1, j = 0..nodes-1, exact for all orders up to N; for
+    Odd powers: w_j = cos(j pi / N), N = 2 nodes - 1, j = 0..nodes-1, exact for all orders up to N; for
     power 1, sum |c_j| = N exactly.
     """
     return _power_rule(power, nodes, rule_bias(power) if bias is None else bias)
@@ -160,9 +160,12 @@ def _functional(nodes: list[Decimal], degree: int) -> list[Decimal]:
 
 @cache
 def rule_bias(power: int) -> float:
-    """Where |tanh^(k)| is large: 0 for odd k, atanh(1/sqrt 3) for k = 2, the best of a grid for other even k."""
-    if power % 2 == 1:
+    """Where |tanh^(k)| is large: 0 for k = 1, near 0 for other odd k, atanh(1/sqrt 3) for k = 2, the best of a grid for
+    other even k. Every power has its own bias, so the units of a block show which power they serve."""
+    if power == 1:
         return 0.0
+    if power % 2 == 1:
+        return 0.1 + 0.01 * power
     if power == 2:
         return CENTRE
     grid = [i / 40 for i in range(4, 41)]

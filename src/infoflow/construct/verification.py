@@ -91,6 +91,9 @@ class _Reader:
         outputs = np.arange(block.outputs) if last else coordinates(layout, index + 1)
         errors = np.zeros((2, block.outputs))
         reach = self._reach(index, hidden.shape[1], inputs, excess)
+        reach_cls = reach.copy()
+        if index >= 0:
+            reach_cls[inputs[: len(layout.states[index].basis)]] = 0.0  # the CLS has no features
         fans: list[Fan] = []
         for j in range(block.outputs):
             if outputs[j] >= outer.shape[0]:
@@ -105,7 +108,7 @@ class _Reader:
                 self._flag_output(name, int(outputs[j]), units, constants[outputs[j]], block, j, inputs, pieces)
                 continue
             errors[:, j] = self._rule_output(
-                block, j, pieces, units, constants[outputs[j]], inputs, reach, excess, fans
+                block, j, pieces, units, constants[outputs[j]], inputs, reach, reach_cls, excess, fans
             )
             if 0 <= index < layout.layers - 1 and j < len(layout.states[index + 1].basis) and errors[1, j] > 0.0:
                 self.violations.append(
@@ -140,19 +143,21 @@ class _Reader:
         constant: float,
         inputs: np.ndarray,
         reach: np.ndarray,
+        reach_cls: np.ndarray,
         excess: np.ndarray,
         fans: list[Fan],
     ) -> tuple[float, float]:
         """(error, error at the CLS) of one output: its units shared out over its pieces, each a fan."""
         hidden, biases, weights = units
-        assigned, slips, coefficients = _assign(pieces, hidden, biases, inputs, reach)
-        error = float(np.abs(weights) @ np.where(assigned >= 0, slips, 0.0))
+        families = [_Family.of(family) for family in _families(pieces)]
+        assigned, rests, coefficients = _assign(families, hidden, biases, inputs, reach)
+        error = float(np.abs(weights) @ (rests @ reach))
         still = assigned < 0
-        error_cls = error
+        error_cls = float(np.abs(weights) @ (rests @ reach_cls))
         total = [float(constant), *(weights[still] * np.tanh(biases[still])).tolist()]
-        for p, piece in enumerate(pieces):
-            mine = assigned == p
-            fan = _fan(piece, coefficients[p][mine], biases[mine], weights[mine], excess)
+        for f, family in enumerate(families):
+            mine = assigned == f
+            fan = family.fan(coefficients[f][mine], biases[mine], weights[mine], excess)
             fans.append(fan)
             error += fan_error(fan)
             error_cls += fan_at_zero(fan)
@@ -236,52 +241,71 @@ def coordinate_bounds(wiring: Wiring, layer: int) -> np.ndarray:
     return result
 
 
-def _assign(
-    pieces: list[Piece], hidden: np.ndarray, biases: np.ndarray, inputs: np.ndarray, reach: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    """For every unit the piece whose factors span it best (bias first, then distance), what is left over times the
-    reach of the coordinates, and its coordinates in each piece's variables. Units without inputs belong to no piece."""
-    costs, coordinates_, offsets = [], [], []
+def _families(pieces: list[Piece]) -> list[list[Piece]]:
+    """Pieces of one power that share a factor belong together: x1^2, x1 x2 and x2^2 have units in one plane."""
+    families: list[list[Piece]] = []
     for piece in pieces:
-        variables, _, shifts = _variables(piece)
-        full = np.zeros((len(variables), hidden.shape[1]))
-        full[:, inputs] = variables
+        touching = [f for f in families if any(_share(piece, other) for other in f)]
+        families = [f for f in families if all(f is not t for t in touching)]
+        families.append([*(p for f in touching for p in f), piece])
+    return families
+
+
+def _share(a: Piece, b: Piece) -> bool:
+    return a.power == b.power and any(np.array_equal(f, g) for f in a.factors for g in b.factors)
+
+
+@dataclass(frozen=True)
+class _Family:
+    """Distinct factors as variables, with shifts and radii, and the monomials wanted in them."""
+
+    rows: np.ndarray
+    shifts: np.ndarray
+    radii: tuple[float, ...]
+    monomials: dict[tuple[int, ...], float]
+    power: int
+
+    @classmethod
+    def of(cls, pieces: list[Piece]) -> "_Family":
+        rows: list[np.ndarray] = []
+        shifts, radii = [], []
+        for piece in pieces:
+            for factor, shift, radius in zip(piece.factors, piece.shifts, piece.radii, strict=True):
+                if not any(np.array_equal(factor, row) for row in rows):
+                    rows.append(factor)
+                    shifts.append(shift)
+                    radii.append(radius)
+        monomials: dict[tuple[int, ...], float] = {}
+        for piece in pieces:
+            exponents = tuple(sum(bool(np.array_equal(f, row)) for f in piece.factors) for row in rows)
+            monomials[exponents] = monomials.get(exponents, 0.0) + piece.gain
+        return cls(np.array(rows), np.array(shifts), tuple(radii), monomials, pieces[0].power)
+
+    def fan(self, slopes: np.ndarray, biases: np.ndarray, weights: np.ndarray, excess: np.ndarray) -> Fan:
+        radii = tuple(
+            float(r + np.abs(row) @ excess) * (1.0 + 1e-9) for r, row in zip(self.radii, self.rows, strict=True)
+        )
+        return Fan(slopes, biases + slopes @ self.shifts, weights, self.monomials, radii, rule_bias(self.power))
+
+
+def _assign(
+    families: list[_Family], hidden: np.ndarray, biases: np.ndarray, inputs: np.ndarray, reach: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """For every unit the family whose variables span it best (bias and distance together), what is left over of its
+    weights, and its coordinates in each family's variables. Units without inputs belong to none."""
+    costs, rests, coordinates_ = [], [], []
+    for family in families:
+        full = np.zeros((len(family.rows), hidden.shape[1]))
+        full[:, inputs] = family.rows
         c = hidden @ np.linalg.pinv(full)
         c[np.abs(c) < 1e-14 * np.abs(c).max(initial=1.0)] = 0.0
-        costs.append(np.abs(hidden - c @ full) @ reach)
+        rests.append(np.abs(hidden - c @ full))
         coordinates_.append(c)
-        offsets.append(np.abs(biases + c @ shifts - rule_bias(piece.power)))
-    cost = np.array(costs)
-    assigned = (np.array(offsets) + cost).argmin(axis=0)
-    slips = cost[assigned, np.arange(len(biases))]
+        costs.append(rests[-1] @ reach + np.abs(biases + c @ family.shifts - rule_bias(family.power)))
+    assigned = np.array(costs).argmin(axis=0)
+    rest = np.array(rests)[assigned, np.arange(len(biases))]
     assigned[~hidden.any(axis=1)] = -1
-    return assigned, slips, coordinates_
-
-
-def _variables(piece: Piece) -> tuple[np.ndarray, tuple[int, ...], np.ndarray]:
-    """Distinct factors of a piece, their exponents and shifts: x * x is one variable squared."""
-    rows: list[np.ndarray] = []
-    exponents: list[int] = []
-    shifts: list[float] = []
-    for factor, shift in zip(piece.factors, piece.shifts, strict=True):
-        for i, row in enumerate(rows):
-            if np.array_equal(row, factor):
-                exponents[i] += 1
-                break
-        else:
-            rows.append(factor)
-            exponents.append(1)
-            shifts.append(shift)
-    return np.array(rows), tuple(exponents), np.array(shifts)
-
-
-def _fan(piece: Piece, slopes: np.ndarray, biases: np.ndarray, weights: np.ndarray, excess: np.ndarray) -> Fan:
-    variables, exponents, shifts = _variables(piece)
-    radii = []
-    for row in variables:
-        which = next(i for i, factor in enumerate(piece.factors) if np.array_equal(factor, row))
-        radii.append(float(piece.radii[which] + np.abs(row) @ excess) * (1.0 + 1e-9))
-    return Fan(slopes, biases + slopes @ shifts, weights, exponents, piece.gain, tuple(radii), rule_bias(piece.power))
+    return assigned, rest, coordinates_
 
 
 def _structure(network: Transformer, layout: Layout, wiring: Wiring, reader: _Reader) -> list[str]:

@@ -77,7 +77,7 @@ def constant_units(value: float, weight_bound: float | None) -> int:
     """A constant above the bound is split: the bias takes the bound, units tanh(1) with coefficients <= 1 the rest."""
     if weight_bound is None or abs(value) <= weight_bound:
         return 0
-    return math.ceil((abs(value) - weight_bound) / (weight_bound * math.tanh(min(weight_bound, 1.0))))
+    return math.ceil((abs(value) - weight_bound) * (1.0 + 1e-14) / (weight_bound * math.tanh(min(weight_bound, 1.0))))
 
 
 @lru_cache(maxsize=4096)
@@ -160,7 +160,9 @@ def scaled(
     k = rule.power
     factor = abs(gain) / (2 ** (k - 1) * math.factorial(k) * math.prod(scales))
     coefficients = factor * np.abs(rule.coefficients)
-    copies = np.ones(len(coefficients)) if weight_bound is None else np.ceil(coefficients / weight_bound)
+    copies = (
+        np.ones(len(coefficients)) if weight_bound is None else np.ceil(coefficients / weight_bound * (1.0 + 1e-14))
+    )
     copies = np.maximum(copies, 1.0)
     fan = 2 ** (k - 1) * (2 if rule.mirrored else 1)
     amplitude = float(coefficients.sum()) * fan
@@ -172,7 +174,7 @@ def flag_choice(gain: float, weight_bound: float | None) -> Choice:
     """gain * y for y in {0, 1} exactly: one tanh(y) with coefficient gain / tanh(1)."""
     rule = measured_rule(1, 0.0, np.array([1.0]), np.array([1.0 / math.tanh(1.0)]))
     coefficient = abs(gain) / math.tanh(1.0)
-    copies = 1 if weight_bound is None else max(1, math.ceil(coefficient / weight_bound))
+    copies = 1 if weight_bound is None else max(1, math.ceil(coefficient / weight_bound * (1.0 + 1e-14)))
     return Choice(rule, (1.0,), 0.0, (copies,), coefficient, copies)
 
 

@@ -23,6 +23,7 @@ FEED_FORWARD_SHARE = {
     "chebyshev": 0.1,
     "plain": 0.45,
 }  # accuracy is cheap for the first, width ~ 1/share for the second
+MOST_NUMBERS = 2**25  # feed-forward weights of a network that is still written, 256 MiB
 COLD = 1e300  # beta without softmax error
 
 
@@ -232,6 +233,15 @@ def _betas(wiring: Wiring, chooser: _Chooser, T: int, share: float) -> tuple[flo
 
 
 def _fits(result: Budget, layout: Layout) -> Budget:
+    sizes = [*layout.sizes, result.blocks[-1].outputs]
+    numbers = [w * (a + b + 2) for w, a, b in zip(result.widths, sizes, sizes[1:], strict=False)]
+    if sum(numbers) > MOST_NUMBERS:
+        raise Refused(
+            [
+                f"weights of at most 1 need widths {', '.join(map(str, result.widths))} here, "
+                f"{8 * sum(numbers) / 2**30:.3g} GiB; take a larger eps, rule chebyshev or weight_bound None"
+            ]
+        )
     arch = layout.arch
     if arch is None or arch.width is None:
         return result

@@ -50,7 +50,8 @@ def read_out(wiring: Wiring, arrived: Arrived) -> Block:
         for exponent, column in monomials.items():
             if sum(exponent) >= 2 and column[output]:
                 axes = [i for i, power in enumerate(exponent) for _ in range(power)]
-                caps = tuple(0.3 / len(axes) if shifts[i] else 1.0 for i in axes)
+                most = 1.0 / max(exponent)  # a repeated factor adds up inside the tanh
+                caps = tuple(min(most, 0.3 / len(axes) if shifts[i] else 1.0) for i in axes)
                 block.pieces.append(
                     Piece(
                         output,

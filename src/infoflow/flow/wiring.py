@@ -20,6 +20,7 @@ from infoflow.flow.normal_form import Message, NormalForm, Term
 # by that factor while the read-out grows less (its rule has room), at the price of a larger beta: measured on pairs,
 # stars and chains, a quarter gives the fewest units in all.
 SLOT_GAIN = 0.25
+BELOW = 1.0 - 2.0**-50  # entries scaled to at most 1 stay there after rounding
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,7 @@ def _head(layout: Layout, layer: int, index: int, row: _Rows, one: float) -> Hea
     if term.positions is not None:
         return _position_head(layout, layer, job, term, row, writes)
     own, defect = row.score(term, term.root)
-    kappa = 1.0 / (float(np.abs(own).max()) or 1.0)
+    kappa = BELOW / (float(np.abs(own).max()) or 1.0)
     key = kappa * own[None]
     none = np.zeros((0, row.size))
     query = row.unit(asks_with(layout, layer))[None]
@@ -201,7 +202,7 @@ def _message_head(job: Job, message: Message, term: Term, row: _Rows, one: float
         own, extra = row.score(term, message.child)
         defect += extra
         limits.append(one / float(np.abs(own).max()))
-    kappa = min(limits, default=1.0)
+    kappa = min(limits, default=1.0) * BELOW
     query, key = [], []
     for a, b in zip(psi, phi, strict=True):
         size = float(np.abs(a).max()) or 1.0
@@ -234,11 +235,11 @@ def _position_head(layout: Layout, layer: int, job: Job, term: Term, row: _Rows,
     code = np.zeros(len(layout.form.features))
     code[layout.form.features.index(frozenset(term.positions))] = 1.0
     own, defect = row.functional(code)
-    kappa = 1.0 / (float(np.abs(own).max()) or 1.0)
+    kappa = BELOW / (float(np.abs(own).max()) or 1.0)
     rows, units = [], []
     for unary in term.unary:
         functional, extra = row.functional(unary)
-        unit = 1.0 / (float(np.abs(functional).max()) or 1.0)
+        unit = BELOW / (float(np.abs(functional).max()) or 1.0)
         rows.append(unit * functional)
         units.append(unit / len(term.positions))
         defect += extra

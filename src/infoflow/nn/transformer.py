@@ -297,7 +297,7 @@ def from_saved(tensors: dict[str, Tensor], header: dict[str, Any]) -> Transforme
         raise InfoFlowError(f"expected one dtype in all tensors, got {', '.join(kinds)}.")
     network.load_state_dict(tensors, assign=True)
     network.header = {name: value for name, value in header.items() if name not in ("config", "stack")}
-    return network
+    return network.requires_grad_("certificate" not in header)  # a proof speaks of fixed weights
 
 
 def _heads(

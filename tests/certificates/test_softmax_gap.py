@@ -1,0 +1,46 @@
+"""The sharp constant W((T-1)/e): never exceeded, attained, and smaller than log T."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from infoflow.certificates.softmax import lambert_w, softmax_gap, worst_scores
+
+
+def soft(rho: np.ndarray, beta: float) -> float:
+    p = np.exp(beta * (rho - rho.max()))
+    return float(p @ rho / p.sum())
+
+
+@pytest.mark.parametrize(
+    ("T", "value"), [(1, 0.0), (2, 0.27846), (4, 0.60355), (16, 1.38346), (64, 2.30713), (1024, 4.43987)]
+)
+def test_values_of_the_constant(T, value):
+    assert softmax_gap(T) == pytest.approx(value, abs=5e-6)
+
+
+@given(
+    st.lists(st.floats(-3, 3, allow_subnormal=False), min_size=1, max_size=40),
+    st.floats(0.01, 1e4),
+)
+def test_gap_bounds_every_score_vector(scores, beta):
+    rho = np.array(scores)
+    gap = rho.max() - soft(rho, beta)
+    assert -1e-12 <= gap <= softmax_gap(len(rho), beta) + 1e-12
+
+
+@pytest.mark.parametrize("T", [2, 3, 17, 1000])
+@pytest.mark.parametrize("beta", [0.5, 30.0])
+def test_gap_is_attained(T, beta):
+    rho = np.array(worst_scores(T, beta))
+    assert rho.max() - soft(rho, beta) == pytest.approx(softmax_gap(T, beta), rel=1e-12)
+
+
+@given(st.floats(1e-9, 1e12))
+def test_lambert_w_is_an_upper_bound_and_tight(y):
+    w = lambert_w(y)
+    assert w * math.exp(w) >= y * (1 - 1e-13)
+    assert w * math.exp(w) <= y * (1 + 1e-9)

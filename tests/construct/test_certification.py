@@ -1,0 +1,111 @@
+"""certify: attacks below bounds, balls, lower precisions, hostile headers, the two commands."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+
+import infoflow as iflow
+from infoflow import targets as it
+from infoflow.certificates import Certificate
+from infoflow.certificates.attack import attack
+from infoflow.cli import cli
+
+
+@pytest.mark.parametrize("eps", [0.5, 0.01])
+@pytest.mark.parametrize("T", [4, 16])
+def test_attacked_is_below_the_bound_and_close_to_it(eps, T):
+    certificate = iflow.certify(iflow.build(it.min_pair(), T, eps), seconds=1.0)
+    assert certificate.holds
+    assert certificate.attacked <= certificate.bound <= eps
+    assert certificate.ratio < 3
+
+
+def test_balls_and_lower_precisions_are_reported():
+    pytest.importorskip("flint")
+    certificate = iflow.certify(iflow.build(it.pairwise_max(2, 2), 5, 0.05), seconds=0.2, balls=True)
+    measured = certificate.measured
+    for block in ("ffns.0", "readout"):
+        assert 0 < measured[f"{block} rule at least"] <= measured[f"{block} rule at most"]
+    assert measured["float32"] < 0.06 < measured["bfloat16"]
+
+
+def test_attack_finds_a_planted_error():
+    def network(X):
+        return X.sum((-1, -2)) + torch.relu(X[:, 0, 0] - 0.9)
+
+    found = attack(network, lambda X: X.sum((-1, -2)), 3, np.array([-1.0, -1]), np.array([1.0, 1]), 0.5)
+    assert found.error == pytest.approx(0.1, abs=1e-6)
+    assert found.worst[0, 0] == 1.0
+
+
+def test_a_successful_attack_falsifies():
+    broken = Certificate(0.1, "exact").with_attack(0.2)
+    assert not broken.holds
+    assert "above the bound" in broken.reasons[0]
+
+
+@pytest.mark.parametrize(
+    "payload", [None, [], {"bound": "x", "arithmetic": "exact"}, {"arithmetic": 3}, {"bound": 1.0}]
+)
+def test_damaged_certificates_are_refused(payload):
+    with pytest.raises(iflow.InfoFlowError, match="certificate"):
+        Certificate.from_json(payload)
+
+
+def test_certificate_round_trip():
+    certificate = Certificate(0.1, "exact", ("a",), 0.05, True, (), {"softmax": 0.1}, {"float32": 0.2})
+    assert Certificate.from_json(json.loads(json.dumps(certificate.to_json()))) == certificate
+
+
+def run(*words):
+    return CliRunner().invoke(cli, list(words), catch_exceptions=False, standalone_mode=False)
+
+
+def test_build_then_certify(tmp_path):
+    result = run("build", "pairwise_max:D=2,d=2", "-T", "5", "--eps", "0.1", "--json", "--out", str(tmp_path))
+    report = json.loads(result.output)
+    for key in ("path", "heads", "embed", "widths", "beta", "parameters", "nonzero", "bound", "seconds"):
+        assert key in report
+    assert report["bound"] <= 0.1
+    result = run("certify", report["path"], "--seconds", "0.2", "--json")
+    (checked,) = json.loads(result.output)["files"]
+    assert checked["holds"]
+    assert checked["attacked"] <= checked["bound"]
+    assert result.return_value == 0
+
+
+def test_certify_fails_on_a_tampered_file(tmp_path):
+    network = iflow.build("pairwise_max:D=2,d=2", 5, 0.1)
+    network.cls_token.data[1] = 0.5
+    path = network.save(tmp_path / "bad.safetensors")
+    result = run("certify", str(path), "--seconds", "0.1")
+    assert result.return_value == 1
+    assert "cls_token[1]" in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["build", "pairwise_mx", "-T", "4", "--eps", "1"], "did you mean 'pairwise_max'"),
+        (["build", "min_pair"], "expected -T LENGTH and --eps"),
+        (["build", "min_pair", "-T", "4", "--eps", "nan"], "eps must be"),
+        (["build", "min_pair", "-T", "4", "--eps", "x"], "expected --eps to be a number"),
+        (["build", "min_pair", "-T", "4", "--eps", "1", "--bogus", "1"], "expected no option '--bogus'"),
+        (["build", "codec", "--bogus", "1"], "unknown option '--bogus'"),
+        (["build", "kth_largest:k=3", "-T", "4", "--eps", "1"], "3-th largest"),
+        (["certify", "nothing.safetensors"], "nothing.safetensors"),
+    ],
+)
+def test_wrong_calls(words, message, tmp_path):
+    with pytest.raises(iflow.InfoFlowError, match=message):
+        run(*words, *(["--out", str(tmp_path)] if words[0] == "build" else []))
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_of_targets_and_constructions_are_disjoint():
+    from infoflow.commands.build import CONSTRUCTIONS
+
+    assert not set(CONSTRUCTIONS) & set(it.NAMED)

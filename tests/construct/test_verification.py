@@ -1,0 +1,111 @@
+"""Single weights changed in every tensor: the recomputed bound covers them, or the certificate falls and says where."""
+
+import numpy as np
+import pytest
+import torch
+
+import infoflow as iflow
+from infoflow import targets as it
+from infoflow.certificates.attack import starts
+from infoflow.construct.certification import certify
+from infoflow.construct.verification import read
+
+NETWORKS = {
+    "pairs": (it.pairwise_max(2, 2), 5, 0.1, {}),
+    "depth": (it.pairwise_max(2, 2), 5, 0.2, {"arch": "heads=1,1,1 embed=10"}),
+    "features": (it.d_retrieval(2, 2, sets=((0, 1), (2, 4))), 5, 0.1, {}),
+    "chain": (it.chain(4, 2), 4, 0.3, {}),
+}
+
+
+def made(name):
+    target, T, eps, options = NETWORKS[name]
+    return iflow.build(target, T, eps, **options), target, T, eps
+
+
+def bound_of(network, target, T):
+    return read(network, target, T, network.header["domain"], network.header["weight_bound"])
+
+
+def true_error(network, target, T):
+    low, high = (np.array(side) for side in network.header["domain"])
+    unit = np.concatenate([starts(np.random.default_rng(s), 48, T, target.dim, s) for s in range(2)])
+    X = low + (high - low) * unit
+    return float(np.abs(network(torch.from_numpy(X)).numpy() - target(X)).max())
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_an_untouched_network_reads_as_built(name):
+    network, target, T, _ = made(name)
+    reading = bound_of(network, target, T)
+    assert reading.violations == []
+    assert reading.bound == pytest.approx(network.certificate.bound, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("change", [0.3, 1e-3])
+def test_a_changed_weight_is_bounded_or_named(name, change):
+    network, target, T, _ = made(name)
+    rng = np.random.default_rng(1)
+    for tensor_name, parameter in network.named_parameters():
+        places = [int(i) for i in rng.integers(parameter.numel(), size=3)]
+        nonzero = torch.nonzero(parameter.flatten()).flatten()
+        if len(nonzero):
+            places.append(int(nonzero[int(rng.integers(len(nonzero)))]))
+        for place in places:
+            flat = parameter.data.view(-1)
+            old = flat[place].item()
+            flat[place] = old + change
+            reading = bound_of(network, target, T)
+            block = tensor_name.startswith(("ffns", "readout")) or (
+                tensor_name.startswith("encoder") and network.config.encoder == "mlp"
+            )
+            index = ",".join(str(int(i)) for i in np.unravel_index(place, parameter.shape))
+            if not block:
+                assert any(v.startswith(f"{tensor_name}[{index}]") for v in reading.violations)
+            elif not reading.violations:
+                assert true_error(network, target, T) <= reading.bound
+            flat[place] = old
+    assert bound_of(network, target, T).violations == []
+
+
+def test_a_broken_network_does_not_hold_and_says_where():
+    network, *_ = made("pairs")
+    network.ffns[0].maps[1].weight.data[0, 5] += 0.5
+    certificate = certify(network, seconds=0.1, balls=False)
+    assert not certificate.holds
+    assert any("ffns.0.maps.1.weight[0,5]" in reason for reason in certificate.reasons)
+    network, *_ = made("pairs")
+    network.attentions[1].key.data[0, 0, 0] *= 0.5
+    certificate = certify(network, seconds=0.1, balls=False)
+    assert not certificate.holds
+    assert certificate.bound is None
+    assert any("attentions.1.key[0,0,0]" in reason for reason in certificate.reasons)
+
+
+def test_a_small_deviation_is_bounded_and_holds():
+    network, *_ = made("pairs")
+    clean = certify(network, seconds=0.1, balls=False).bound
+    network.ffns[0].maps[0].weight.data[3, 1] += 1e-7
+    certificate = certify(network, seconds=0.1, balls=False)
+    assert certificate.holds
+    assert clean < certificate.bound < clean + 1e-3
+
+
+def test_a_longer_sequence_has_a_larger_bound():
+    network, target, T, _ = made("pairs")
+    certificate = certify(network, target, 4 * T, seconds=0.1, balls=False)
+    assert certificate.holds
+    assert certificate.bound > network.certificate.bound
+
+
+def test_another_kind_of_network_is_refused():
+    from infoflow.nn import Transformer, TransformerConfig
+
+    plain = Transformer(TransformerConfig(2, (1, 1), (4, 4), (8, 8), activation="gelu")).double()
+    with pytest.raises(iflow.InfoFlowError, match="target"):
+        certify(plain, seconds=0.1)
+    with pytest.raises(iflow.InfoFlowError, match="made by build"):
+        certify(plain, it.pairwise_max(1, 2), 4, seconds=0.1)
+    with pytest.raises(iflow.InfoFlowError, match="certificate"):
+        certify(object())

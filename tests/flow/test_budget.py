@@ -1,0 +1,95 @@
+"""Budgets: bounds below eps, widths that do not see T, their growth with 1/eps, refusals."""
+
+import math
+
+import numpy as np
+import pytest
+
+from infoflow import Architecture
+from infoflow import targets as it
+from infoflow.certificates.softmax import softmax_gap
+from infoflow.flow.blocks import choose
+from infoflow.flow.budget import budget
+from infoflow.flow.layout import Refused, lay_out
+
+THEOREM_4 = it.min_pair()
+
+
+def spend(target, T, eps, arch=None, **options):
+    return budget(target, T, eps, lay_out(target, T, arch), **options)
+
+
+@pytest.mark.parametrize("eps", [0.5, 0.1, 0.01, 1e-3, 1e-6])
+def test_bound_is_the_sum_of_its_parts_and_below_eps(eps):
+    plan = spend(THEOREM_4, 16, eps)
+    assert plan.bound == pytest.approx(sum(plan.parts.values()), rel=1e-9)
+    assert plan.bound <= eps
+    assert plan.parts["softmax"] == pytest.approx(eps / 2, rel=1e-6)
+
+
+def test_widths_are_below_the_printed_ones():
+    printed = {0.01: (108, 94), 1e-3: (144, 94), 1e-4: (144, 130), 1e-6: (300, 165)}
+    for eps, widths in printed.items():
+        assert sum(spend(THEOREM_4, 4, eps).widths) <= sum(widths)
+        assert spend(THEOREM_4, 4, eps).betas[0] < 18 * softmax_gap(4) / (0.25 * eps)
+
+
+def test_widths_do_not_see_T_and_beta_does():
+    small, large = spend(it.pairwise_max(2, 3), 8, 0.01), spend(it.pairwise_max(2, 3), 10**6, 0.01)
+    assert small.widths == large.widths
+    assert large.betas[0] / small.betas[0] == pytest.approx(softmax_gap(10**6) / softmax_gap(8), rel=1e-3)
+
+
+def test_growth_of_the_two_rules():
+    eps = [10.0**-k for k in range(1, 5)]
+    plain = [sum(spend(THEOREM_4, 4, e, rule="plain").widths) for e in eps[:3]]
+    smart = [sum(spend(THEOREM_4, 4, e).widths) for e in eps]
+    slope = math.log(plain[2] / plain[1]) / math.log(10)
+    assert 0.8 < slope < 1.1  # width ~ 1/eps
+    assert smart[-1] < 1.0 * smart[0] * (math.log(eps[-1]) / math.log(eps[0])) ** 2  # at most log^2(1/eps)
+
+
+def test_unbounded_weights_need_constant_width():
+    assert spend(THEOREM_4, 4, 1e-2, weight_bound=None).widths == spend(THEOREM_4, 4, 1e-4, weight_bound=None).widths
+
+
+def test_one_token_needs_no_temperature():
+    assert spend(THEOREM_4, 1, 0.1).parts["softmax"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"eps": 0.0}, "eps must be a positive number"),
+        ({"eps": -1.0}, "eps"),
+        ({"eps": float("nan")}, "eps"),
+        ({"weight_bound": 2}, "weight_bound"),
+        ({"rule": "magic"}, "rule"),
+        ({"eps": 1e-15}, "float64"),
+    ],
+)
+def test_refusals(options, reason):
+    eps = options.pop("eps", 0.1)
+    with pytest.raises(Refused, match=reason):
+        spend(THEOREM_4, 4, eps, **options)
+
+
+def test_widths_must_fit():
+    with pytest.raises(Refused) as refused:
+        spend(THEOREM_4, 4, 0.01, Architecture((1, 1), (6, 6), width=10))
+    assert len(refused.value.reasons) == 2
+
+
+def test_a_network_beyond_memory_is_refused_with_its_size():
+    with pytest.raises(Refused, match="GiB"):
+        spend(it.pairwise_max(6, 6), 4, 3e-3, rule="plain")
+
+
+@pytest.mark.parametrize("kind", ["plain", "chebyshev"])
+def test_choose_keeps_its_tolerance_and_the_weight_bound(kind):
+    for tolerance in (1e-2, 1e-3):
+        choice = choose(2, 0.7, (0.5, 0.8), (1.0, 1.0), tolerance, 1.0, kind)
+        assert choice.error <= tolerance
+        assert max(choice.scales) <= 1.0
+        factor = 0.7 / (4 * math.prod(choice.scales))
+        assert (factor * np.abs(choice.rule.coefficients) <= np.array(choice.copies) * (1 + 1e-12)).all()
