@@ -1,0 +1,111 @@
+"""Recipes, schedules, keys, data and orders."""
+
+import math
+
+import pytest
+import torch
+
+from infoflow.architecture import Architecture
+from infoflow.errors import InfoFlowError
+from infoflow.targets import pairwise_max, parse
+from infoflow.train.data import epoch_order, make_data
+from infoflow.train.recipe import Recipe, Run
+
+CPU = torch.device("cpu")
+ARCH = Architecture((2, 2), (4, 4))
+
+
+def test_schedules() -> None:
+    cosine = Recipe(samples=8, batch=4, epochs=3).factors()
+    assert cosine == [0.5 * (1 + math.cos(math.pi * step / 6)) for step in range(6)]
+    assert Recipe(epochs=None, steps=3, schedule="constant").factors() == [1.0] * 3
+    two = Recipe(samples=8, batch=4, epochs=2, schedule="two_phase", second_epochs=1, second_factor=0.2).factors()
+    assert two[:4] == [0.5 * (1 + math.cos(math.pi * step / 4)) for step in range(4)]
+    assert two[4:] == [0.2, 0.2]
+
+
+def test_the_last_incomplete_batch_is_left_out_and_a_batch_never_exceeds_the_samples() -> None:
+    assert Recipe(samples=11, batch=4, epochs=2).total_steps == 4
+    assert Recipe(samples=3, batch=8, epochs=2).total_steps == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"steps": 5},
+        {"epochs": None},
+        {"epochs": 0},
+        {"samples": -1},
+        {"batch": 2.5},
+        {"lr": 0.0},
+        {"lr": math.nan},
+        {"decay": -1.0},
+        {"decay": math.inf},
+        {"validation": 1},
+        {"schedule": "two_phase"},
+        {"second_epochs": 3},
+        {"init_scale": 0.0},
+    ],
+)
+def test_wrong_recipes(wrong: dict[str, object]) -> None:
+    with pytest.raises(InfoFlowError):
+        Recipe(**wrong)
+
+
+def test_keys_name_everything_that_changes_the_numbers() -> None:
+    target = pairwise_max(D=2, d=2, seed=0)
+    base = Run(target, ARCH, 8)
+    others = [
+        Run(pairwise_max(D=2, d=2, seed=1), ARCH, 8),
+        Run(target, ARCH.with_(width=3), 8),
+        Run(target, ARCH, 9),
+        Run(target, ARCH, 8, seed=1),
+        Run(target, ARCH, 8, recipe=Recipe(lr=2e-2)),
+        Run(target, ARCH, 8, recipe=Recipe(data_seed=1)),
+    ]
+    assert len({run.key for run in [base, *others]}) == 7
+    assert base.key == Run(pairwise_max(D=2, d=2, seed=0), Architecture((2, 2), 4), 8).key
+    same_group = [base, others[3], others[4], Run(target, ARCH, 8, 5, Recipe(decay=0.5, init_scale=2.0))]
+    assert len({run.group for run in same_group}) == 1
+    assert len({run.group for run in (base, *others[:3], others[5])}) == 5
+
+
+def test_the_key_of_a_users_target_changes_with_its_file(tmp_path) -> None:
+    file = tmp_path / "mine.py"
+    text = "from infoflow.targets import pairwise_max\nMINE = pairwise_max(D=1, d=2, seed={})\n"
+    keys = set()
+    for seed in (0, 1):
+        file.write_text(text.format(seed))
+        keys.add(Run(parse(f"{file}:MINE"), ARCH, 4).key)
+    assert len(keys) == 2
+
+
+def test_data_are_those_of_their_seed_with_exact_labels() -> None:
+    target, recipe = pairwise_max(D=2, d=3, seed=0), Recipe(samples=40, validation=10)
+    one, two = (make_data(target, 5, recipe, CPU) for _ in range(2))
+    assert torch.equal(one.X, two.X)
+    assert torch.equal(one.y, two.y)
+    assert not torch.equal(one.X, make_data(target, 5, recipe.with_(data_seed=1), CPU).X)
+    assert one.X.shape == (40, 3, 5)
+    labels = target(one.X.transpose(-1, -2).double())
+    torch.testing.assert_close(one.y[:, 0].double() * one.deviation + one.mean, labels, rtol=1e-6, atol=1e-6)
+    assert abs(float(one.y.mean())) < 1e-6
+    assert abs(float(one.y.square().mean()) - 1) < 1e-6
+
+
+def test_constant_labels_are_refused() -> None:
+    with pytest.raises(InfoFlowError, match="vary"):
+        make_data(pairwise_max(D=1, d=2, seed=0), 3, Recipe(samples=1, validation=2), CPU)
+
+
+def test_orders_are_permutations_of_the_seed_and_epoch_alone() -> None:
+    seeds = torch.tensor([7, 0, 2**62])
+    order = epoch_order(seeds, 3, 50)
+    assert torch.equal(order.sort(1).values, torch.arange(50).expand(3, -1))
+    for row in range(3):
+        assert torch.equal(order[row], epoch_order(seeds[row : row + 1], 3, 50)[0])
+    assert not torch.equal(order, epoch_order(seeds, 4, 50))
+    assert not torch.equal(order[0], order[1])
+    first = torch.stack([epoch_order(torch.arange(200), epoch, 4)[:, 0] for epoch in range(10)])
+    counts = torch.bincount(first.flatten(), minlength=4)  # 2000 draws of 4: each about 500, deviation 19
+    assert ((counts - 500).abs() < 100).all()
