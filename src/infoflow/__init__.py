@@ -24,6 +24,10 @@ _LAZY: dict[str, str] = {
     "fit": "infoflow.train.fit",
     "fit_many": "infoflow.train.fit",
     "probe": "infoflow.probes.summary",
+    "memorize": "infoflow.construct.rank_one.memorize",
+    "ContextMap": "infoflow.construct.rank_one.context_map",
+    "approximate_equivariant": "infoflow.construct.rank_one.equivariant",
+    "hardmax_collision": "infoflow.construct.rank_one.hardmax",
 }
 
 __all__ = ["Architecture", "InfoFlowError", "JobError", *_LAZY]
