@@ -4,8 +4,8 @@ For a query t with k visible keys let p be its pattern, m the head's mean patter
 (leave one out), p' and m' the same without sink keys. Over all queries with at least min(4, K) visible keys:
 
     sink      mean mass on the first and separator tokens, over queries that are no sinks themselves
-    position  1 - W/V: W = sum (p - m)^2, what is left between inputs (times (N-1)/N for the one left out),
-              V = sum (p - 1/k)^2, all there is to explain; 0 when the head is flat
+    position  1 - W/V: W = sum (p' - m')^2, what is left between inputs (times (N-1)/N for the one left out),
+              V = sum (p' - its mean over visible keys)^2, all there is to explain; 0 when there is nothing (V < 1e-4)
     self, previous, next   mean mass on the keys t, t-1, t+1
     max       mean of (p'(s*) - m'(s*))+ / (1 - m'(s*)), s* = argmax p': mass on the maximiser that position did not
               foretell; 1 for a hardmax by content, 0 for a head that position explains
@@ -91,14 +91,14 @@ class ModeSums:
         p, (Q, K) = step.weights, step.weights.shape[-2:]
         mean, share = self._others(step)
         sinks = None if step.sinks is None else step.sinks[:, None, None, :]
-        total = p.square().sum(-1) - 1 / k
+        content, expected = (p, mean) if sinks is None else (p.masked_fill(sinks, 0.0), mean.masked_fill(sinks, 0.0))
+        total = content.square().sum(-1) - content.sum(-1).square() / k
         found = {
-            "within": (p - mean).square().sum(-1) * share,
+            "within": (content - expected).square().sum(-1) * share,
             "total": total,
             "global": 1 - ((p - 1 / k[..., None]).abs() * step.shown()).sum(-1) / 2 / (1 - 1 / k).clamp(min=1e-9),
             "sink": torch.zeros_like(total) if sinks is None else (p * sinks).sum(-1),
         }
-        content, expected = (p, mean) if sinks is None else (p.masked_fill(sinks, 0.0), mean.masked_fill(sinks, 0.0))
         best = content.topk(min(TOP, K), dim=-1)
         foretold = expected.gather(-1, best.indices)
         found["max"] = _excess(best.values[..., 0], foretold[..., 0])

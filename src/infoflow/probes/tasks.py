@@ -26,7 +26,8 @@ class Measured(NamedTuple):
 
 
 class Task(Protocol):
-    unit: str
+    @property
+    def unit(self) -> str: ...
 
     def measure(self, model: nn.Module) -> Measured: ...
 
@@ -82,21 +83,30 @@ class Retrieval:
     """Share of questions whose own sentence is not the nearest of its pool, by cosine of the mean-pooled states.
 
     `pools[j]` holds (questions, sentences) as index arrays into the encoded texts; `answer[i]` is the sentence of
-    question i. A pool is one document of the interval: its questions share their candidates.
+    question i. A pool is one document of the interval: its questions share their candidates. With a `temperature` the
+    loss is -log softmax(cosine / temperature) of the own sentence instead: smooth, which a search needs.
     """
 
     questions: list[Batch]
     sentences: list[Batch]
     answer: Int[np.ndarray, "questions"]
     pools: list[tuple[np.ndarray, np.ndarray]]
-    unit: str = "error rate"
+    temperature: float | None = None
+
+    @property
+    def unit(self) -> str:
+        return "error rate" if self.temperature is None else "nats per question"
 
     def measure(self, model: nn.Module) -> Measured:
         asked, found = encode(model, self.questions), encode(model, self.sentences)
         totals = []
         for rows, columns in self.pools:
-            best = columns[(asked[rows] @ found[columns].T).argmax(1).numpy()]
-            totals.append(float((best != self.answer[rows]).sum()))
+            similar = asked[rows] @ found[columns].T
+            own = torch.from_numpy(np.searchsorted(columns, self.answer[rows]))  # columns are sorted
+            if self.temperature is None:
+                totals.append(float((similar.argmax(1) != own).sum()))
+            else:
+                totals.append(float(nn.functional.cross_entropy(similar / self.temperature, own, reduction="sum")))
         return Measured(np.array(totals), np.array([float(len(rows)) for rows, _ in self.pools]))
 
 
@@ -117,6 +127,27 @@ class Regression:
         ]
         totals = torch.cat([e if e.ndim == 1 else e.sum(1) for e in errors]) / variance
         return Measured(totals.cpu().numpy(), np.ones(len(totals)))
+
+
+@dataclass
+class Drift:
+    """1 - cosine of the pooled state with that of the model as it is: for encoders on text without questions."""
+
+    batches: list[Batch]
+    wanted: Float[Tensor, "texts E"]
+    unit: str = "1 - cosine"
+
+    def measure(self, model: nn.Module) -> Measured:
+        moved = (1 - (encode(model, self.batches) * self.wanted).sum(-1)).double().numpy()
+        return Measured(moved, np.ones(len(moved)))
+
+
+def own_outputs(model: nn.Module, batches: list[Batch]) -> Task:
+    """The task of staying what the model is: NMSE against its own outputs, or drift of its pooled states."""
+    if "X" not in batches[0].inputs:
+        return Drift(batches, encode(model, batches))
+    with torch.no_grad():
+        return Regression(batches, [batch.call(model) for batch in batches])
 
 
 @torch.no_grad()

