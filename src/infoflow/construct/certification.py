@@ -50,10 +50,14 @@ def certify(
     if whole is not network:
         target = whole.target
     target = _target(header, target)
-    T = int(header.get("T", 0)) if T is None else T
+    T = header.get("T") if T is None else T
+    if type(T) is not int or T < 1:
+        raise InfoFlowError(f"expected a sequence length of at least 1, got {T!r}; pass T.")
     domain = _domain(header, target)
     low, high = box(domain, target.dim)
     weight_bound = header.get("weight_bound", 1)
+    if weight_bound not in (None, 1):
+        raise InfoFlowError(f"expected weight_bound 1 or none in the header, got {weight_bound!r}.")
     reading = read(network, target, T, domain, weight_bound)
     measured = _enclose(reading, balls)
     certificate = _judge(network, target, T, domain, reading, measured)

@@ -20,9 +20,9 @@ from infoflow.errors import InfoFlowError
 from infoflow.flow.blocks import UNIT, Block, Piece
 from infoflow.flow.budget import Budget, is_flag
 from infoflow.flow.layout import Layout, lay_out
-from infoflow.flow.propagation import propagate
+from infoflow.flow.propagation import no_errors, propagate
 from infoflow.flow.readout import output_error, read_out
-from infoflow.flow.wiring import Wiring, wire
+from infoflow.flow.wiring import Wiring, state_bounds, wire
 from infoflow.nn import Transformer
 from infoflow.targets.target import Target
 
@@ -48,6 +48,8 @@ def layout_of(network: Transformer, target: Target, T: int, domain: Any) -> Layo
         )
     if config.layer_norm or config.hard or config.ffn_skip or config.share_key_value or network.stack:
         raise InfoFlowError("expected a network made by build, got options no construction uses.")
+    if config.positions != "none" and config.length != T:
+        raise InfoFlowError(f"expected T={config.length}, the length of the position table, got T={T}.")
     arch = Architecture(config.heads, config.embed, config.widths, config.positions, config.mask)
     return lay_out(target, T, arch, domain)
 
@@ -69,8 +71,6 @@ def read(network: Transformer, target: Target, T: int, domain: Any, weight_bound
 
 
 def _softmax_part(wiring: Wiring, T: int, betas: tuple[float, ...], outputs: int) -> float:
-    from infoflow.flow.propagation import no_errors
-
     return output_error(wiring, propagate(wiring, T, betas, no_errors, False), np.zeros(outputs))
 
 
@@ -223,16 +223,9 @@ class _Reader:
 
 def coordinate_bounds(wiring: Wiring, layer: int) -> np.ndarray:
     """Nominal sup of every direction of a layer, after its attention, over tokens and CLS."""
-    from infoflow.flow.wiring import slot_bound, value_bound
-
-    layout, state = wiring.layout, wiring.layout.states[layer]
-    result = np.ones(state.size)
-    result[: len(state.basis)] = wiring.scales[layer] * np.abs(state.basis).sum(axis=1)
-    for key, j in state.slots.items():
-        result[j] = wiring.slot_units[layer][key] * slot_bound(layout, layer, *key)
-    for key, j in state.values.items():
-        result[j] = wiring.value_units[layer][key] * value_bound(wiring.form.terms[key[0]], key[1])
-    before = result.copy()
+    state = wiring.layout.states[layer]
+    before = state_bounds(wiring, layer)
+    result = before.copy()
     for head in wiring.heads[layer]:
         fetched = np.abs(head.value) @ before
         for k, j in enumerate(head.writes):

@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from infoflow.certificates.softmax import softmax_gap
 from infoflow.flow.blocks import UNIT, Block
-from infoflow.flow.wiring import Head, Wiring, value_bound
+from infoflow.flow.wiring import Head, Wiring, state_bounds, value_bound
 
 Interval = tuple[float, float]
 # errors(block index, block, excess) -> absolute errors (2, outputs): row 0 for any row of the box, row 1 for the CLS in
@@ -47,10 +47,11 @@ def propagate(wiring: Wiring, T: int, betas: tuple[float, ...], errors: Errors, 
         arrived: list[tuple[Head, Interval]] = []
         places = {key: (j, wiring.value_units[layer][key]) for key, j in state.values.items()}
         fetched = excess.copy()
+        sizes = state_bounds(wiring, layer) + excess
         for head in wiring.heads[layer]:
             interval = _retrieve(wiring, layer, head, T, betas[layer], excess, scores, rounding)
             arrived.append((head, interval))
-            fetched[list(head.writes)] = np.abs(head.value) @ excess + _value_rounding(wiring, head, T, rounding)
+            fetched[list(head.writes)] = np.abs(head.value) @ excess + _value_rounding(head, T, sizes, rounding)
             if head.job.message is None:
                 for k, unit in enumerate(head.units):
                     values[head.job.term, k] = _widen(interval, at_cls[head.writes[k]] / unit)
@@ -130,8 +131,9 @@ def _softmax_rounding(wiring: Wiring, layer: int, head: Head, T: int) -> float:
     return UNIT * (4.0 * (3 * size + 8) * (spread + reach) + (2.0 * T + 32.0) * (spread + reach))
 
 
-def _value_rounding(wiring: Wiring, head: Head, T: int, rounding: bool) -> float:
-    return UNIT * (2.0 * T + 32.0) * float(np.abs(head.value).sum(axis=1).max(initial=0.0)) if rounding else 0.0
+def _value_rounding(head: Head, T: int, sizes: np.ndarray, rounding: bool) -> float:
+    """Float64 allowance of a fetched number: an average of T values, each a dot product, weights off by (T + 16) u."""
+    return UNIT * (2.0 * T + 32.0 + len(sizes)) * float((np.abs(head.value) @ sizes).max(initial=0.0)) * rounding
 
 
 def _position_deviation(

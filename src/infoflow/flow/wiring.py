@@ -363,6 +363,18 @@ def slot_bound(layout: Layout, layer: int, term_index: int, vertex: int) -> floa
     return float(np.abs(term.unary[vertex]).sum()) + sum(m.bound + term.bound(m.child) for m in arrived)
 
 
+def state_bounds(wiring: Wiring, layer: int) -> Float[np.ndarray, " directions"]:
+    """Nominal sup of every direction of a layer before its attention, over tokens and CLS."""
+    layout, state = wiring.layout, wiring.layout.states[layer]
+    result = np.ones(state.size)  # constants; directions that are still empty are 0
+    result[: len(state.basis)] = wiring.scales[layer] * np.abs(state.basis).sum(axis=1)
+    for key, j in state.slots.items():
+        result[j] = wiring.slot_units[layer][key] * slot_bound(layout, layer, *key)
+    for key, j in state.values.items():
+        result[j] = wiring.value_units[layer][key] * value_bound(wiring.form.terms[key[0]], key[1])
+    return result
+
+
 def _value_source(state: State, heads: tuple[Head, ...], term_index: int, component: int) -> int:
     """The direction that holds a read value after this layer's attention."""
     for head in heads:
