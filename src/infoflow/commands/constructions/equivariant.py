@@ -9,6 +9,7 @@ from infoflow.errors import InfoFlowError, unknown
 
 def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
     from infoflow.construct.rank_one.equivariant import FUNCTIONS, approximate_equivariant, l2_error
+    from infoflow.construct.rank_one.off_ramps import certificate_of, save_equivariant
 
     left = Options(options)
     name = left.take("function", str, "mean_product")
@@ -20,14 +21,7 @@ def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
     if points < 1:
         raise InfoFlowError(f"expected --points of at least 1, got {points}.")
     made = approximate_equivariant(FUNCTIONS[name], d, n, D, labels)
-    path = made.network.save(
-        out / f"equivariant_{name}_d{d}_n{n}_D{D}.safetensors",
-        construction="equivariant",
-        function=name,
-        n=n,
-        D=D,
-        delta=made.delta,
-    )
+    path = save_equivariant(made, name, labels, out / f"equivariant_{name}_d{d}_n{n}_D{D}.safetensors")
     return {
         "construction": "equivariant",
         "function": name,
@@ -37,6 +31,7 @@ def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
         "labels": labels,
         "l2": l2_error(made, FUNCTIONS[name], points, seed),
         "classes": made.classes,
+        "certificate": certificate_of(made).to_json(),
         "gap": made.gap,
         "delta": made.delta,
         "strip_measure": made.strip_measure(),
@@ -46,6 +41,10 @@ def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
     }
 
 
+def _number(value: float | None) -> str:
+    return "(not proved)" if value is None else f"{value:.3g}"
+
+
 def text(report: dict[str, Any]) -> str:
     widths = report["widths"]
     return "\n".join(
@@ -53,6 +52,7 @@ def text(report: dict[str, Any]) -> str:
             f"{report['function']} on [0,1]^({report['d']} x {report['n']}), {report['D']} steps a coordinate, "
             f"{report['labels']} labels: L2 error {report['l2']:.4g}",
             f"  {report['classes']} classes, hidden widths {widths[0]} and {widths[1]}, one rank-1 head",
+            f"  off the ramps at most {_number(report['certificate']['bound'])} from the step function (float64)",
             f"  ramps of width {report['delta']:.3g} take {report['strip_measure']:.3g} of the cube; "
             f"0 outside it, for entries up to {report['domain']:.3g}",
             f"  saved {report['path']}",

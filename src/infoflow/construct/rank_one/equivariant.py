@@ -50,9 +50,19 @@ class Equivariant:
     n: int
     D: int
     delta: float
-    classes: int
-    gap: float  # smallest distance of ids over their range
+    ids: Float[ndarray, " M"]  # t of every class, in increasing order
+    contexts: Contexts  # all multisets of n grid tokens
+    head: Head
     bound: float  # max |label|: the network's outputs stay within it
+
+    @property
+    def classes(self) -> int:
+        return len(self.ids)
+
+    @property
+    def gap(self) -> float:
+        """Smallest distance of ids over their range."""
+        return relative_gap(self.ids)
 
     def __call__(self, X: Float[ndarray, "k n d"]) -> Float[ndarray, "k n d"]:
         """The dense network, in blocks."""
@@ -93,9 +103,10 @@ def approximate_equivariant(
     p = grid @ line
     M = 2 * n * (1 + amplitude) / amplitude
     _fill_first(network, d, D, delta, M)
-    set_head(network, Head(line, beta * line, amplitude * line / float(line @ line)))
+    head = Head(line, beta * line, amplitude * line / float(line @ line))
+    set_head(network, head)
     _fill_second(network, line, t, values, 1.02 * (1 + amplitude) * float(p.max()))
-    return Equivariant(network, d, n, D, delta, contexts.size, relative_gap(t), float(np.abs(values).max()))
+    return Equivariant(network, d, n, D, delta, np.sort(t), contexts, head, float(np.abs(values).max()))
 
 
 def ramp_width(d: int, n: int, D: int, reach: float, gap: float) -> float:
