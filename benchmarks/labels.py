@@ -8,6 +8,7 @@ one would write it, and tuned by hand (one coordinate at a time, in place). Valu
 """
 
 import argparse
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -83,6 +84,7 @@ def main() -> None:
         "d": D,
         "sampler": F.sampler,
         "threads": torch.get_num_threads(),
+        "load_average": os.getloadavg()[0],  # above the number of cores: others were at work, measure again
         "enumeration_timed_on": options.subset,
         "enumeration": baselines,
         "compiler_found": native.verified_library() is not None,
