@@ -1,0 +1,82 @@
+"""The Ray engine on a real cluster of two nodes on this machine, one of which is killed while it trains."""
+
+import logging
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infoflow.architecture import Architecture
+from infoflow.errors import InfoFlowError, JobError
+from infoflow.targets import pairwise_max
+from infoflow.train import checkpoint, part
+from infoflow.train.fit import Recipe, Run, Store, fit_many
+
+ray = pytest.importorskip("ray", reason="the extra `cluster` is not installed")
+pytestmark = [  # Ray leaves sockets and processes to the garbage collector; what is ours stays an error
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning:ray"),
+]
+ARCHES = [Architecture((1, 1), (2, 2), width) for width in (3, 4, 5)]  # three groups: three tasks on two nodes
+RECIPE = Recipe(samples=16, validation=8, batch=4, epochs=None, steps=1500, dtype="float64", evaluate_every=100)
+RUNS = [Run(pairwise_max(D=1, d=2, seed=0), arch, 3, seed, RECIPE) for arch in ARCHES for seed in range(2)]
+
+
+def save_often() -> None:
+    part.SAVE_EVERY = 0.2
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    from ray.cluster_utils import Cluster
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        ray.init(
+            address=made.address,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            runtime_env={"worker_process_setup_hook": save_often},
+        )
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+def test_a_killed_node_loses_nothing_and_doubles_nothing(
+    tmp_path: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes(timeout=120)
+    puts: list[str] = []
+    put = Store.put
+    monkeypatch.setattr(Store, "put", lambda self, result, *rest: (puts.append(result.key), put(self, result, *rest)))
+    found: list[Any] = []
+    sweep = threading.Thread(target=lambda: found.extend(fit_many(RUNS, tmp_path, engine="ray")))
+    sweep.start()
+    keys = {run.key for run in RUNS}
+    while sweep.is_alive() and len(checkpoint.find(tmp_path / "checkpoints", keys)) < 2:
+        time.sleep(0.1)  # until both nodes have saved a state on the way
+    assert sweep.is_alive()
+    assert len(puts) < len(RUNS)
+    cluster.remove_node(second, allow_graceful=False)
+    sweep.join()
+    assert sorted(puts) == sorted(keys)
+    assert Store(tmp_path).keys() == sorted(keys)
+    expected = fit_many(RUNS)
+    assert [result.curve for result in found] == [result.curve for result in expected]
+    assert not list((tmp_path / "checkpoints").iterdir())
+
+
+def test_an_unreachable_address_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="none answered"):
+        fit_many(RUNS, tmp_path / "store", engine="ray", address="127.0.0.1:1")
+    with pytest.raises(InfoFlowError, match="HOST:PORT"):
+        fit_many(RUNS, tmp_path / "store", engine="ray", address="somewhere")
+    assert not (tmp_path / "store").exists()

@@ -1,0 +1,260 @@
+"""A sweep: stores, checkpoints, resumption after kill -9, wrong calls."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from infoflow.architecture import Architecture
+from infoflow.errors import InfoFlowError, JobError
+from infoflow.nn.files import load
+from infoflow.targets import pairwise_max
+from infoflow.train import checkpoint, loop, part
+from infoflow.train.engines import choice
+from infoflow.train.fit import Recipe, Result, Run, Store, fit, fit_many, summary
+
+CPU = torch.device("cpu")
+SMALL = Recipe(samples=16, validation=8, batch=4, epochs=4, dtype="float64")
+TARGET = pairwise_max(D=1, d=2, seed=0)
+
+
+def runs_of(count: int = 3, recipe: Recipe = SMALL) -> list[Run]:
+    """Two groups: (1,1) and (2,1) heads, `count` seeds each."""
+    arches = (Architecture((1, 1), (2, 2), 3), Architecture((2, 1), (2, 2), 3))
+    return [Run(TARGET, arch, 3, seed, recipe) for arch in arches for seed in range(count)]
+
+
+def numbers(results: list[Result | None]) -> list[tuple[float | None, list[float | None]]]:
+    return [(result.best, result.curve) for result in results if result is not None]
+
+
+def test_results_come_in_order_and_are_those_of_training_alone() -> None:
+    runs = runs_of()
+    mixed = [runs[4], runs[0], runs[5], runs[1], runs[4]]
+    results = fit_many(mixed)
+    assert [result.key for result in results] == [run.key for run in mixed]
+    for run, result in zip(mixed, results, strict=True):
+        state = loop.train(loop.start([run], CPU, None))
+        assert result.best == pytest.approx(float(state.best), rel=1e-11)
+        assert result.curve_steps == [4, 8, 12, 16]
+        assert result.status == "ok"
+        assert result.network()(torch.zeros(1, 3, 2, dtype=torch.float64)).shape == (1,)
+
+
+def test_a_finished_run_is_never_trained_again(tmp_path: Path) -> None:
+    store, runs = tmp_path / "store", runs_of()
+    first = fit_many(runs[:4], store)
+    stamps = {path: path.stat().st_mtime_ns for path in (store / "runs").iterdir()}
+    second = fit_many(runs, store)
+    assert numbers(second[:4]) == numbers(first)
+    assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
+    assert len(Store(store).results()) == 6
+    assert not list((store / "checkpoints").glob("*")) or not (store / "checkpoints").exists()
+
+
+def test_weights_are_kept_on_demand(tmp_path: Path) -> None:
+    runs = runs_of(1)
+    (bare, _) = fit_many(runs, tmp_path)
+    with pytest.raises(InfoFlowError, match="keep_weights"):
+        bare.network()
+    (kept, _) = fit_many(runs, tmp_path, keep_weights=True)
+    assert kept.best == bare.best
+    X = torch.randn(4, 3, 2, dtype=torch.float64)
+    saved = load(tmp_path / "weights" / f"{runs[0].key}.safetensors")
+    assert torch.equal(saved(X), Store(tmp_path).network(runs[0].key)(X))
+    assert saved.header["run"]["seed"] == 0
+    assert saved.header["target"] == TARGET.spelling
+
+
+def test_a_stopped_sweep_goes_on_and_ends_the_same(tmp_path: Path) -> None:
+    runs = runs_of(2, SMALL.with_(epochs=15))
+    whole = fit_many(runs)
+    calls = 0
+    results: list[Result | None] = [None]
+    while None in results:
+        results = fit_many(runs, tmp_path, seconds=0.1)
+        calls += 1
+        assert calls < 400
+    assert calls > 1
+    assert numbers(results) == numbers(whole)
+    assert not list((tmp_path / "checkpoints").iterdir())
+
+
+def test_a_checkpoint_may_be_taken_up_by_a_part_of_its_runs(tmp_path: Path) -> None:
+    runs = runs_of(3)[:3]
+    whole = [float(loop.train(loop.start([run], CPU, None)).best) for run in runs]
+    state = loop.start(runs, CPU, None)
+    loop.train(state, save=lambda s: checkpoint.save(tmp_path, s) and None, stop=lambda: state.step == 7)
+    assert state.step == 7
+    planned = part.plan(runs, {runs[2].key, runs[0].key}, CPU, tmp_path)
+    assert len(planned) == 1
+    assert planned[0].checkpoint is not None
+    resumed = loop.start(planned[0].runs, CPU, None)
+    assert planned[0].checkpoint.restore(resumed)
+    assert resumed.step == 7
+    best = dict(zip([run.seed for run in planned[0].runs], loop.train(resumed).best.tolist(), strict=True))
+    assert best == pytest.approx({0: whole[0], 2: whole[2]}, rel=1e-11)
+
+
+def test_a_damaged_checkpoint_only_costs_time(tmp_path: Path) -> None:
+    runs = runs_of(1)
+    whole = fit_many(runs)
+    Store(tmp_path).prepare()
+    state = loop.start(runs[:1], CPU, None)
+    loop.train(state, save=lambda s: checkpoint.save(tmp_path / "checkpoints", s) and None, stop=lambda: True)
+    (path,) = (tmp_path / "checkpoints").iterdir()
+    path.write_bytes(path.read_bytes()[:-9])
+    assert numbers(fit_many(runs, tmp_path)) == numbers(whole)
+
+
+def test_memory_that_runs_out_splits_the_part() -> None:
+    """A part of four that fails until it is of one: the same results, in pieces."""
+    runs = tuple(runs_of(4)[:4])
+    sizes: list[int] = []
+
+    def follow(piece: part.Part) -> None:
+        sizes.append(len(piece.runs))
+        if len(piece.runs) > 1:
+            raise torch.OutOfMemoryError("no")
+
+    planned = part.Part(runs, choice.choose(runs, CPU))
+    data = part.labelled(runs[0], CPU)
+    pieces = part.train_or_split(planned, CPU, data, None, lambda: False, follow)
+    assert sizes == [4, 2, 1, 1, 2, 1, 1]
+    assert [result.seed for piece in pieces for result, _ in piece] == [0, 1, 2, 3]
+
+    def never(piece: part.Part) -> None:
+        raise RuntimeError("capture failed") from torch.OutOfMemoryError("no")
+
+    with pytest.raises(JobError, match="fit in the memory"):
+        part.train_or_split(planned, CPU, data, None, lambda: False, never)
+
+
+SWEEP = """
+import json, sys
+from infoflow.architecture import Architecture
+from infoflow.targets import pairwise_max
+from infoflow.train import part
+from infoflow.train.fit import Recipe, Run, fit_many
+part.SAVE_EVERY = 0.0  # a checkpoint after every step
+recipe = Recipe(samples=16, validation=8, batch=4, epochs=12, dtype="float64")
+target = pairwise_max(D=1, d=2, seed=0)
+arches = [Architecture((1, 1), (2, 2), 3), Architecture((2, 1), (2, 2), 3)]
+runs = [Run(target, arch, 3, seed, recipe) for arch in arches for seed in range(3)]
+print("ready", flush=True)
+results = fit_many(runs, sys.argv[1])
+print(json.dumps([[result.key, result.best, result.curve] for result in results]))
+"""
+
+
+def test_kill_9_at_three_random_moments(tmp_path: Path) -> None:
+    """A sweep killed three times ends with the numbers of an unbroken one."""
+    script = tmp_path / "sweep.py"
+    script.write_text(SWEEP)
+    command = [sys.executable, str(script)]
+    began = time.monotonic()
+    unbroken = subprocess.run([*command, str(tmp_path / "a")], capture_output=True, text=True, timeout=120, check=True)
+    took = time.monotonic() - began
+    moments = random.Random(0)
+    progress = []
+    for _ in range(3):
+        process = subprocess.Popen([*command, str(tmp_path / "b")], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            process.wait(moments.uniform(0.02, 0.25) * took)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+        process.communicate()
+        held = checkpoint.find(tmp_path / "b" / "checkpoints", {key for key, _, _ in _rows(unbroken.stdout)})
+        progress.append(len(Store(tmp_path / "b").keys()) + sum(saved.step for saved in held))
+    last = subprocess.run([*command, str(tmp_path / "b")], capture_output=True, text=True, timeout=120, check=True)
+    assert _rows(last.stdout) == _rows(unbroken.stdout)
+    assert any(progress)
+
+
+def _rows(text: str) -> list[list[object]]:
+    rows: list[list[object]] = json.loads(text.splitlines()[-1])
+    return rows
+
+
+def test_a_store_of_another_version_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "store.json").write_text('{"format": 99}')
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with pytest.raises(InfoFlowError, match="format 99"):
+        fit_many(runs_of(1), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert (tmp_path / "store.json").read_text() == '{"format": 99}'
+
+
+@pytest.mark.parametrize("marker", ["", "[]", "{", '{"format": "1"}', "[" * 100_000])
+def test_hostile_markers(tmp_path: Path, marker: str) -> None:
+    (tmp_path / "store.json").write_text(marker)
+    with pytest.raises(InfoFlowError):
+        Store(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"best": "x"}, {"curve": None}, {"key": "0" * 24}, {"extra": 1}, {"status": "fine"}, {"curve_steps": [1]}],
+)
+def test_hostile_results(tmp_path: Path, change: dict[str, object]) -> None:
+    run = runs_of(1)[0]
+    fit_many([run], tmp_path)
+    path = tmp_path / "runs" / f"{run.key}.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(InfoFlowError, match="train it again"):
+        fit_many([run], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"device": "tpu"}, "device"),
+        ({"device": "cpu:x"}, "device"),
+        ({"engine": "rays"}, "ray"),
+        ({"address": "10.0.0.1:1"}, "engine"),
+        ({"T": 0}, "T"),
+        ({"T": 10**7}, "memory"),
+        ({"seeds": 0}, "seeds"),
+        ({"seeds": [-1]}, "seed"),
+        ({"arch": Architecture((1, 1), (2, 2), rotary=True)}, "rotary"),
+    ],
+)
+def test_wrong_calls_leave_nothing_behind(tmp_path: Path, options: dict[str, object], says: str) -> None:
+    given = {"target": TARGET, "arch": Architecture((1, 1), (2, 2)), "T": 3, "store": tmp_path / "s", **options}
+    with pytest.raises(InfoFlowError, match=says):
+        fit(**given)
+    assert not (tmp_path / "s").exists()
+
+
+def test_seconds_need_to_be_some_and_a_store(tmp_path: Path) -> None:
+    with pytest.raises(InfoFlowError, match="above zero"):
+        fit_many(runs_of(1), tmp_path / "s", seconds=0.0)
+    with pytest.raises(InfoFlowError, match="store"):
+        fit_many(runs_of(1), seconds=1.0)
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_folder_of_other_files_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(InfoFlowError, match="other files"):
+        Store(tmp_path)
+    with pytest.raises(InfoFlowError, match="is a file"):
+        Store(tmp_path / "thesis.tex")
+
+
+def test_summary_counts_the_failed() -> None:
+    base = fit_many(runs_of(1)[:1])[0]
+    made = [Result(**{**base.to_json(), "best": best, "status": status})
+            for best, status in ((1.0, "ok"), (3.0, "ok"), (2.0, "diverged"), (None, "diverged"))]  # fmt: skip
+    found = summary([*made, None])
+    assert (found.models, found.failed, found.mean, found.median, found.quartiles) == (4, 2, 2.0, 2.0, (1.5, 2.5))
+    assert summary([made[3]]).mean is None
+    assert summary(made[:1]).quartiles == (1.0, 1.0)
