@@ -189,6 +189,9 @@ def test_wrong_calls_are_one_sentence() -> None:
     assert ContextMap.fit([[x, y], [x, x, y, y]], mask="padding", merge=True).certificate.holds
     with pytest.raises(InfoFlowError, match="scale"):
         ContextMap.fit([[x, y]], scale="large")
+    close = 1 + np.arange(6)[:, None] * 2.0**-50  # contexts of these differ by less than float64 can hold
+    with pytest.raises(InfoFlowError, match=r"got 12 with ids .* would fit: use fewer sequences"):
+        ContextMap.fit(cx.contexts_of(close, np.array([[0, 1, 2], [0, 1, 3], [0, 1, 4], [2, 3, 5]])))
     with pytest.raises(InfoFlowError, match="head_size"):
         ContextMap.fit([[x, y]], head_size=0)
 

@@ -64,7 +64,7 @@ class ContextMap:
         s = attention_average(contexts, contexts.vocabulary @ head.key, contexts.vocabulary @ head.query)
         pair = same_token_gap(contexts.query, s)
         certificate = certify_gap(contexts, head, s, pair.gap if pair else None)
-        if not certificate.holds:
+        if not certificate.holds or (scale == "auto" and not certificate.float64):
             raise InfoFlowError(_too_many(contexts, pair.gap if pair else 0.0, rounding_bound(contexts, head)))
         return cls(contexts, head, scale, beta, apart, s, certificate)
 
@@ -96,7 +96,7 @@ class ContextMap:
         largest = float(np.abs(self.contexts.vocabulary @ self.head.key).max()) + rounding_bound(
             self.contexts, self.head
         )
-        return self.apart.distance - 2 * self.amplitude * min(largest, self.apart.largest) * (1 + 8 * UNIT)
+        return self.apart.distance - 2 * self.amplitude * min(largest, self.apart.largest) - 1e-13 * self.apart.largest
 
     @property
     def relative_gap(self) -> float:
