@@ -56,6 +56,7 @@ class Block:
     outputs: int
     pieces: list[Piece] = field(default_factory=list)
     constants: dict[int, float] = field(default_factory=dict)
+    _sizes: np.ndarray | None = field(default=None, repr=False)
 
     def of(self, output: int) -> list[Piece]:
         return [piece for piece in self.pieces if piece.output == output]
@@ -64,13 +65,28 @@ class Block:
         units = sum(piece.choice.neurons for piece in self.pieces if piece.choice is not None)
         return units + sum(constant_units(value, weight_bound) for value in self.constants.values())
 
-    def rounding(self, output: int, weight_bound: float | None) -> float:
-        """Float64 allowance of one output: every unit is a dot product of at most `inputs` terms with arguments below 4
+    def rounding(self, weight_bound: float | None) -> Float[np.ndarray, " outputs"]:
+        """Float64 allowance per output: every unit is a dot product of at most `inputs` terms with arguments below 4
         (error (inputs + 4) u * 4), a tanh (4 u), a coefficient and a sum over the whole width."""
-        width = self.width(weight_bound)
-        amplitude = sum(piece.choice.amplitude for piece in self.of(output) if piece.choice is not None)
-        amplitude += abs(self.constants.get(output, 0.0)) * 2.0
-        return UNIT * amplitude * (4.0 * (self.inputs + 4) + 4.0 + width + 2.0)
+        amplitude = np.zeros(self.outputs)
+        for piece in self.pieces:
+            if piece.choice is not None:
+                amplitude[piece.output] += piece.choice.amplitude
+        for output, value in self.constants.items():
+            amplitude[output] += 2.0 * abs(value)
+        return UNIT * amplitude * (4.0 * (self.inputs + 4) + 4.0 + self.width(weight_bound) + 2.0)
+
+    def slips(self, excess: Float[np.ndarray, " inputs"]) -> list[list[float]]:
+        """|factor| . excess for every factor of every piece."""
+        if self._sizes is None or len(self._sizes) != sum(piece.power for piece in self.pieces):
+            rows = [piece.factors for piece in self.pieces]
+            self._sizes = np.abs(np.concatenate(rows)) if rows else np.zeros((0, self.inputs))
+        flat = (self._sizes @ excess).tolist()
+        result, used = [], 0
+        for piece in self.pieces:
+            result.append(flat[used : used + piece.power])
+            used += piece.power
+        return result
 
 
 def constant_units(value: float, weight_bound: float | None) -> int:

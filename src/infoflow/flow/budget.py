@@ -6,6 +6,7 @@ outputs in inverse proportion to how strongly each reaches the result; what is l
 Widths never see T: only beta does.
 """
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -102,6 +103,7 @@ class _Chooser:
         outer = wiring.form.target.outer
         self.last = outer.lipschitz if isinstance(outer, OuterNetwork) else 1.0
         self.sensitivity = self._sensitivities(cold, output_error(wiring, nominal, np.zeros(self.readout_outputs)))
+        self.outputs = max(sum(1 for s in self.sensitivity.values() if s > 0.0), 1)
 
     def _sensitivities(self, cold: tuple[float, ...], base: float) -> dict[tuple[int, int], float]:
         wiring, step = self.wiring, 1e-7
@@ -143,24 +145,23 @@ class _Chooser:
             assert piece.choice is not None
             errors[0, piece.output] += piece.choice.error
         if self.rounding:
-            errors += np.array([fitted.rounding(output, self.weight_bound) for output in range(block.outputs)])
+            errors += fitted.rounding(self.weight_bound)
         return errors
 
     def _fit(self, index: int, block: Block, excess: np.ndarray) -> Block:
         pieces = []
-        for piece in block.pieces:
-            radii = tuple(
-                float(r + np.abs(f) @ excess) * (1.0 + 1e-9) for r, f in zip(piece.radii, piece.factors, strict=True)
-            )
-            pieces.append(replace(piece, radii=radii, choice=self._choice(index, block, piece, radii)))
+        shared = Counter(piece.output for piece in block.pieces)
+        for piece, slips in zip(block.pieces, block.slips(excess), strict=True):
+            radii = tuple((r + slip) * (1.0 + 1e-9) for r, slip in zip(piece.radii, slips, strict=True))
+            choice = self._choice(index, piece, radii, shared[piece.output])
+            pieces.append(replace(piece, radii=radii, choice=choice))
         return Block(block.inputs, block.outputs, pieces, block.constants)
 
-    def _choice(self, index: int, block: Block, piece: Piece, radii: tuple[float, ...]) -> Any:
+    def _choice(self, index: int, piece: Piece, radii: tuple[float, ...], shared: int) -> Any:
         if is_flag(self.wiring, index, piece):
             return flag_choice(piece.gain, self.weight_bound)
         sensitivity = self.sensitivity.get((index, piece.output), 0.0)
-        outputs = sum(1 for s in self.sensitivity.values() if s > 0.0)
-        share = self.share * self.factor / max(outputs, 1) / len(block.of(piece.output))
+        share = self.share * self.factor / self.outputs / shared
         tolerance = share / sensitivity if sensitivity > 0.0 else abs(piece.gain) * 0.1
         bound = None if index == -1 and self.weight_bound is None else self.weight_bound
         choice = choose(piece.power, piece.gain, radii, piece.caps, tolerance, bound, self.rule)

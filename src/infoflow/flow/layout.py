@@ -266,8 +266,9 @@ def _basis(form: NormalForm, schedule: Schedule, layer: int, positions: str) -> 
     others = [i for i in range(len(form.features)) if i not in linear]
     pure = stack[~stack[:, others].any(axis=1)]
     units = []
-    if linear and len(independent_rows(pure)[0]) == len(linear):
+    if linear and np.linalg.matrix_rank(pure[:, linear]) == len(linear):
         units = [_unit(form, i) for i in linear]
+        stack = stack[stack[:, others].any(axis=1)]  # the units hold every purely linear row
     basis, _ = independent_rows(np.array([*units, *stack]))
     return np.array([*basis, *tail])
 

@@ -384,18 +384,17 @@ def independent_rows(rows: np.ndarray, tolerance: float = 1e-10) -> tuple[np.nda
     their scale.
     """
     basis: list[np.ndarray] = []
-    frame: list[np.ndarray] = []  # orthonormal, same span
+    frame = np.zeros((0, rows.shape[1]))  # orthonormal, same span
     for row in rows:
         norm = float(np.linalg.norm(row))
         if norm == 0.0:
             continue
         rest = row / norm
         for _ in range(2):
-            for q in frame:
-                rest = rest - (q @ rest) * q
+            rest = rest - frame.T @ (frame @ rest)
         size = float(np.linalg.norm(rest))
         if size > tolerance:
-            frame.append(rest / size)
+            frame = np.vstack([frame, rest / size])
             chosen = row if size > 0.25 else rest
             basis.append(chosen / np.abs(chosen).max())
     if not basis:

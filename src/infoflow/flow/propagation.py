@@ -102,10 +102,9 @@ def _retrieve(
     slip = head.defect + float(np.abs(head.own) @ features)
     if head.job.message is not None:
         message = head.job.message
-        for k in range(message.rank):
-            left, right = float(np.abs(head.psi[k]) @ features), float(np.abs(head.phi[k]) @ features)
-            a, b = float(np.abs(message.psi[k]).sum()), float(np.abs(message.phi[k]).sum())
-            slip += left * b + right * a + left * right
+        left, right = np.abs(head.psi) @ features, np.abs(head.phi) @ features
+        a, b = np.abs(message.psi).sum(axis=1), np.abs(message.phi).sum(axis=1)
+        slip += float((left * b + right * a + left * right).sum())
     gap = softmax_gap(T, beta * head.kappa)
     noise = _softmax_rounding(wiring, layer, head, T) if rounding else 0.0
     return low - slip - gap - noise, high + slip + noise
@@ -186,8 +185,9 @@ def _widen(interval: Interval, error: float) -> Interval:
 def _block_excess(block: Block, excess: np.ndarray) -> np.ndarray:
     """How far outputs may leave their nominal range when inputs do: products r1 e2 + r2 e1 + e1 e2, sums add."""
     result = np.zeros(block.outputs)
-    for piece in block.pieces:
-        slips = [float(np.abs(f) @ excess) for f in piece.factors]
+    if not excess.any():
+        return result
+    for piece, slips in zip(block.pieces, block.slips(excess), strict=True):
         whole = math.prod(r + e for r, e in zip(piece.radii, slips, strict=True))
         result[piece.output] += abs(piece.gain) * (whole - math.prod(piece.radii))
     return result
