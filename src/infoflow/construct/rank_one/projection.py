@@ -6,6 +6,7 @@ keys need the smallest gap of p = V v against max|p|, queries the ratio min|q| /
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -15,6 +16,7 @@ from numpy import ndarray
 
 from infoflow.errors import InfoFlowError, JobError
 
+KEPT = 4  # draws that are polished where the linear program is small
 LP_LIMIT = 4_000_000  # entries of the linear program's matrix; above it the best draw stands
 
 
@@ -85,14 +87,15 @@ def find_projection(
     if d == 1:
         return Projection(np.ones(1), float(quality(tokens)[0]), "d = 1, nothing to search")
     draws = draws or int(np.clip(2_000_000 // m, 16, 2000))
-    best = _best_draw(tokens, quality, draws, rng)
+    best = _best_draws(tokens, quality, draws, rng)
     if not polish:
-        return best
-    candidates = [best]
+        return best[0]
+    candidates = best[:1]
     if objective == "key" and d >= m:
-        candidates.append(_spread(tokens, best))
+        candidates.append(_spread(tokens, best[0]))
     elif m * d <= LP_LIMIT:
-        candidates.append(_polish_key(tokens, best) if objective == "key" else _polish_query(tokens, best))
+        improve = _polish_key if objective == "key" else _polish_query
+        candidates += [improve(tokens, start) for start in best[: int(np.clip(LP_LIMIT // (20 * m * d), 1, KEPT))]]
     return max(candidates, key=lambda found: found.quality)
 
 
@@ -110,17 +113,19 @@ def _lemma_draw(tokens: Float[ndarray, "m d"], rng: np.random.Generator) -> Proj
     raise JobError("expected a direction with (72) within 64 draws, found none; the tokens may hold near-duplicates.")
 
 
-def _best_draw(tokens: Float[ndarray, "m d"], quality: object, draws: int, rng: np.random.Generator) -> Projection:
-    """Best of K uniform draws, in blocks that stay in cache."""
+def _best_draws(
+    tokens: Float[ndarray, "m d"], quality: Callable[[ndarray], ndarray], draws: int, rng: np.random.Generator
+) -> list[Projection]:
+    """The best of K uniform draws, best first, in blocks that stay in cache."""
     m, d = tokens.shape
     block = int(np.clip(4_000_000 // m, 1, draws))
-    best, vector = -1.0, np.zeros(d)
+    kept: list[tuple[float, ndarray]] = []
     for start in range(0, draws, block):
         vectors = _unit(rng.standard_normal((d, min(block, draws - start))))
-        values = quality(tokens @ vectors)  # type: ignore[operator]
-        if values.max() > best:
-            best, vector = float(values.max()), np.ascontiguousarray(vectors[:, values.argmax()])
-    return Projection(vector, best, f"best of {draws} draws")
+        values = quality(tokens @ vectors)
+        kept += [(float(values[k]), vectors[:, k].copy()) for k in np.argsort(values)[-KEPT:]]
+        kept = sorted(kept, key=lambda pair: -pair[0])[:KEPT]
+    return [Projection(vector, value, f"best of {draws} draws") for value, vector in kept]
 
 
 def _spread(tokens: Float[ndarray, "m d"], start: Projection) -> Projection:
