@@ -81,6 +81,9 @@ def test_lazy_evaluation_calls_f_near_x_only(variant):
     many = grid_approximator(large, 10, 5, 4, variant, lipschitz=50.0, lazy=True)
     Y = many.sample(20, 0)
     assert many.cells == 4**50
+    vast = grid_approximator(large, 100, 20, 10, variant, lipschitz=2000.0, lazy=True)  # 10^2000 cells
+    assert vast.fast(vast.sample(3, 0)).shape == (3,)
+    assert (vast.certificate.bound is None) == (variant != "quadratic")
     assert many.fast(Y).shape == (20,)
     if variant == "quadratic":
         assert many.error(Y).max() <= many.certificate.bound

@@ -89,6 +89,23 @@ def test_examples_h1_to_h3():
         assert (head.fast(X) - expected).abs().max() <= 0.01 * (1 + 1e-9)
 
 
+def test_relu_saturates_beyond_the_largest_preactivation_it_was_built_for():
+    head = relu([1.0], 0.0, 4.0, 0.01)
+    assert abs(head.fast(torch.tensor([[9.0]], dtype=F64)) - 4.0) <= 0.011
+
+
+def test_the_mean_squared_error_falls_like_one_over_p_squared():
+    """Figures 2 and 4 claim MSE ~ 1/p; the weights of the theorem give sup ~ 1/p and MSE ~ 1/p^2."""
+    z = torch.linspace(-1, 1, 20_011, dtype=F64)
+    sizes = torch.tensor([16.0, 64.0, 256.0, 1024.0], dtype=F64)
+    heads = [truncated_linear([1.0], 0.0, -1.0, 1.0, p=int(p), eps0=1e-3 / int(p), grid="midpoint") for p in sizes]
+    errors = torch.stack([head.response(z) - z for head in heads])
+    for measure, slope in ((errors.abs().amax(1), -1.0), (errors.square().mean(1), -2.0)):
+        x, y = sizes.log(), measure.log()
+        fitted = ((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).square().sum()
+        assert abs(fitted - slope) < 0.1
+
+
 def printed(a, b, p, eps0, z):
     """Theorem 3.4 as printed: beta in W_Q and in W_K, scores -(beta^2/dL)(z - L_k)^2."""
     spacing = (b - a) / p

@@ -72,6 +72,12 @@ class GridApproximator:
         return 2 * self.B / self.g
 
     @property
+    def volume(self) -> float:
+        """(2B)^N, infinite beyond floats."""
+        exponent = self.N * math.log(2 * self.B)
+        return math.exp(exponent) if exponent < 700 else math.inf
+
+    @property
     def anchors(self) -> Anchors:
         """Layer 1's anchors: only the values 0 and 1 matter off the shells, so max(n, 2) closed ones do."""
         return Anchors(0.0, 1.0, self.p, "closed")
@@ -106,8 +112,12 @@ class GridApproximator:
     @cached_property
     def certificate(self) -> Certificate:
         """Of every entry of f. Quadratic: sup norm. Bumps: L_2 norm over the domain."""
+        reason = None
         if not self.modulus.known:
             reason = "no modulus of continuity: f has no interval gradient and no Lipschitz constant was given"
+        elif self.variant != "quadratic" and math.isinf(self.volume):
+            reason = "the volume of the domain is beyond floats: no L2 norm; the quadratic variant has a sup norm"
+        if reason is not None:
             return Certificate(None, "float64 with rounding allowance", (reason,))
         omega, osc = self.modulus.total * self.B / self.g, self.modulus.oscillation
         if self.variant == "quadratic":
@@ -115,7 +125,7 @@ class GridApproximator:
             parts = {"cells": min(self.modulus.spread * share, osc)}
             norm = "sup norm over the domain"
         else:
-            volume = (2 * self.B) ** self.N
+            volume = self.volume
             shell = volume * -math.expm1(self.N * math.log1p(-self.delta))
             parts = {
                 "cells": math.sqrt(volume) * omega,
@@ -298,7 +308,7 @@ class GridApproximator:
 
     def l2(self, count: int = 4096, seed: int = 0) -> float:
         """Measured L2 distance (largest entry), by uniform samples."""
-        return float((2 * self.B) ** (self.N / 2) * self.error(self.sample(count, seed)).square().mean().sqrt())
+        return math.sqrt(self.volume) * float(self.error(self.sample(count, seed)).square().mean().sqrt())
 
     def sup(self, count: int = 4096, seed: int = 0) -> float:
         """Largest error found at random points, centres, faces, corners and just beside them."""
@@ -313,7 +323,8 @@ class GridApproximator:
         """In the norm of the certificate: the largest error found (quadratic), the measured L2 distance (bumps)."""
         if not seconds > 0:
             raise InfoFlowError(f"expected a positive time for the attack, got {seconds}; give seconds > 0.")
-        count = max(16, min(4096, int(seconds * 20_000_000 / max(1, self.cells * self.outputs))))
+        work = 2 ** min(self.N, 10) * self.N * self.g if self.lazy else self.cells * self.outputs
+        count = max(16, min(4096, int(seconds * 20_000_000) // max(1, work)))
         return self.sup(count, seed) if self.variant == "quadratic" else self.l2(count, seed)
 
     def _check(self, X: Tensor) -> None:

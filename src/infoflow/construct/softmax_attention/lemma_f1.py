@@ -56,4 +56,4 @@ def _beta(gap: float, others: int, eps: float, name: str) -> float:
         raise InfoFlowError(
             f"expected {name} to be positive, got {gap}; tied leaders need beta_pair, or no temperature separates them."
         )
-    return max(0.0, math.log(others / eps) / gap)
+    return max(0.0, (math.log(others) - math.log(eps)) / gap)  # others may be beyond floats
