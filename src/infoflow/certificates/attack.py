@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from infoflow.progress import Progress
+
 
 class Attack(NamedTuple):
     error: float
@@ -35,16 +37,19 @@ def attack(
     lo = torch.as_tensor(low, dtype=torch.float64, device=device)
     hi = torch.as_tensor(high, dtype=torch.float64, device=device)
     best, worst, tried = 0.0, np.zeros((T, len(low))), 0
-    end = time.monotonic() + seconds
+    begin = time.monotonic()
+    end = begin + seconds
     round_number = 0
-    while round_number == 0 or time.monotonic() < end:
-        start = starts(rng, batch, T, len(low), round_number)
-        X = lo + (hi - lo) * torch.as_tensor(start, device=device)
-        for found, where in _ascend(network, target, X, lo, hi, end, round_number):
-            tried += len(X)
-            if found > best:
-                best, worst = found, where
-        round_number += 1
+    with Progress("attack", int(100 * seconds)) as bar:
+        while round_number == 0 or time.monotonic() < end:
+            start = starts(rng, batch, T, len(low), round_number)
+            X = lo + (hi - lo) * torch.as_tensor(start, device=device)
+            for found, where in _ascend(network, target, X, lo, hi, end, round_number):
+                tried += len(X)
+                if found > best:
+                    best, worst = found, where
+                bar.update(int(100 * (time.monotonic() - begin)), f"largest error {best:.4g}")
+            round_number += 1
     return Attack(best, worst, tried)
 
 
