@@ -23,7 +23,7 @@ def test_item_3_prints_the_wrong_factor():
 def test_a_fixed_temperature_cannot_concentrate():
     """With beta = 1/sqrt(n) and weights at most 1 the scores are bounded and the same network fails."""
     network = iflow.build(it.min_pair(), 64, 0.1)
-    warm = Transformer(replace(network.config, scales=())).double()
+    warm = Transformer(replace(network.config, scales=())).double().requires_grad_(False)
     warm.load_state_dict(network.state_dict())
     X = torch.from_numpy(np.random.default_rng(0).uniform(-1, 1, (50, 64, 3)))
     truth = it.min_pair()(X)
