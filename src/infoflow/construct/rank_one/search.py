@@ -7,7 +7,7 @@ numbers (w, A) makes the smallest gap as large as it can be. M random points lea
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -42,7 +42,21 @@ def find_spread(contexts: Contexts, heads: int = 16, readouts: int = 24, polish:
             kept += _candidates(contexts, key, query, s, readouts, rng)
             kept = sorted(kept, key=lambda c: -c.gap)[: max(polish, 1)]
             bar.update(index + 1, f"gap {kept[0].gap:.2g}")
-    return max([*kept, *(_polish(contexts, candidate) for candidate in kept[:polish])], key=lambda c: c.gap)
+    best = max([*kept, *(_polish(contexts, candidate) for candidate in kept[:polish])], key=lambda c: c.gap)
+    return _oriented(contexts, best)
+
+
+def _oriented(contexts: Contexts, found: Spread) -> Spread:
+    """t or -t: a unit at t_j acts on everything to its right, with weight about 1/gap, so crowded ids belong there."""
+    s = attention_average(contexts, contexts.vocabulary @ found.key, contexts.vocabulary @ found.query)
+    t = np.sort(contexts.vocabulary[contexts.query] @ found.readout + found.amplitude * s)
+    steps = np.diff(t)
+    if not len(steps) or steps.min() <= 0:
+        return found
+    rightward, leftward = ((t[-1] - t[:-1]) / steps).sum(), ((t[1:] - t[0]) / steps).sum()
+    if rightward <= leftward:
+        return found
+    return replace(found, readout=-found.readout, amplitude=-found.amplitude)
 
 
 def _directions(vocabulary: Float[ndarray, "m d"], rng: np.random.Generator) -> tuple[ndarray, ndarray]:
