@@ -5,8 +5,10 @@ Each part is a function that returns a section of the report; `PARTS` is the tou
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
+import numpy as np
 
 from infoflow.architecture import Architecture
 from infoflow.commands.options import emit, json_option, out_option
@@ -18,16 +20,21 @@ from infoflow.flow.scale import scale
 from infoflow.flow.trace import trace
 from infoflow.progress import Progress
 from infoflow.report import html, style
-from infoflow.targets import pairwise_max, triangle_center
+from infoflow.targets import min_pair, pairwise_max, triangle_center
 
 D, T = 4, 64
 EQ6 = pairwise_max(D=D, d=4, seed=0)
 LEAD = "Know what a Transformer can compute before you train it, and get the proof as weights."
 NEXT = (
     "infoflow predict pairwise_max:D=4,d=4 heads=1,1,1,1,1 embed=24 -T 64",
-    "infoflow trace pairwise_max:D=4,d=4 heads=4,4 embed=24 -T 8 --seed 1 --out out/trace",
-    "infoflow scale triangle_center heads=2,2 embed=24 --T 8..4096 --count lower",
+    "infoflow build pairwise_max:D=4,d=4 -T 64 --eps 0.01 --out out/ && infoflow certify out/*.safetensors",
+    "infoflow reproduce infoflow/figures",
 )
+ATTACK_SECONDS, REFUTE_SECONDS = 5.0, 8.0
+
+
+def _join(values: tuple[int, ...]) -> str:
+    return ",".join(map(str, values))
 
 
 def predictions() -> html.Section:
@@ -112,11 +119,91 @@ def scaling() -> html.Section:
     return section
 
 
+def weights() -> html.Section:
+    """The proof as weights: eq. (6) compiled, its certificate recomputed from the tensors and attacked."""
+    from infoflow.construct.certification import certify
+    from infoflow.construct.compiler import build
+
+    eps = 1e-2
+    network = build(EQ6, T, eps)
+    certificate = certify(network, EQ6, T, seconds=ATTACK_SECONDS)
+    config = network.config
+    section = html.Section("Build and certify: the same target as explicit weights")
+    section.text(
+        f"No training: every weight is written down, none above 1, heads {_join(config.heads)}, embed "
+        f"{_join(config.embed)}, widths {_join(config.widths)}; the softmax scale is {config.betas[0]:.4g}. The bound "
+        "is recomputed from the stored tensors, then gradient ascent looks for an input that breaks it."
+    )
+    rows = [
+        ["asked", f"{eps:g}"],
+        ["certified: error at most, on every input of the box", f"{certificate.bound:.4g}"],
+        ["largest error an attack found", f"{certificate.attacked:.4g}"],
+        ["bound / attacked", f"{certificate.ratio:.3g}"],
+        ["certificate", "holds" if certificate.holds else "DOES NOT HOLD"],
+    ]
+    section.table(["", ""], rows)
+    section.figure("errors", _errors(network, certificate), "Error of the built network on random inputs.")
+    section.summary.append(
+        f"build    eq. (6), T={T}: heads {_join(config.heads)}, widths {_join(config.widths)}, "
+        f"certified error {certificate.bound:.4g}"
+    )
+    section.summary.append(
+        f"certify  {'holds' if certificate.holds else 'DOES NOT HOLD'}; the attack reached {certificate.attacked:.4g}"
+    )
+    return section
+
+
+def _errors(network: Any, certificate: Any) -> Any:
+    import torch
+
+    X = torch.from_numpy(np.random.default_rng(0).uniform(-1, 1, (2000, T, EQ6.dim)))
+    with torch.no_grad():
+        errors = (network(X) - EQ6(X)).numpy()
+    figure, axes = style.figure(6.4, 2.8)
+    axes.hist(errors, bins=60, color=style.COLOURS[0])
+    for sign in (-1, 1):
+        axes.axvline(sign * certificate.bound, color=style.COLOURS[1])
+        axes.axvline(sign * certificate.attacked, color=style.COLOURS[1], ls=":")
+    axes.set_xlabel("network - target (lines: certified bound; dotted: largest error an attack found)")
+    axes.set_ylabel("inputs of 2000")
+    return figure
+
+
+def collision() -> html.Section:
+    """A trained one-layer model, and two inputs it cannot tell apart."""
+    from infoflow.refutations import NoCollision, refute
+    from infoflow.refutations.figures import collision_figure
+    from infoflow.train.fit import Recipe, fit
+
+    target = min_pair(d=3)
+    recipe = Recipe(samples=4000, validation=500, batch=128, epochs=None, steps=300, evaluate_every=5)
+    trained = fit(target, Architecture(1, 6, 16), T=8, seeds=1, recipe=recipe)[0]
+    found = refute(trained.network(), target, 8, seconds=REFUTE_SECONDS)
+    section = html.Section("Refute: two inputs that a one-layer model cannot tell apart")
+    section.text(
+        "min over s, t of 2(1 + x(s)'x(t)) needs two layers. One layer with one head was trained on it (NMSE "
+        f"{trained.best:.2f}); two sequences with the same state and different targets bound what any read-out can do."
+    )
+    if isinstance(found, NoCollision):
+        section.text(f"No pair was found in {REFUTE_SECONDS:g} s: {found}")
+        section.summary.append(f"refute   {found}")
+        return section
+    section.code(str(found))
+    section.figure("collision", collision_figure(found), "The pair, the states the read-out sees, the targets.")
+    proof = "proved" if found.certified_error is not None else "numerical"
+    section.summary.append(
+        f"refute   one layer on min_pair, T=8: two inputs with one state and targets {found.gap:.3g} apart ({proof})"
+    )
+    return section
+
+
 PARTS: dict[str, Callable[[], html.Section]] = {
     "predict": predictions,
     "plan": plans,
     "trace": flow,
     "scale": scaling,
+    "build": weights,
+    "refute": collision,
 }
 
 
@@ -124,7 +211,7 @@ PARTS: dict[str, Callable[[], html.Section]] = {
 @out_option("out/demo")
 @json_option
 def command(out: Path, as_json: bool) -> None:
-    """A tour: predictions for eq. (6), its cheapest architectures, one input traced, one report."""
+    """A tour: predictions, one input traced, weights with their certificate, a refutation; one report."""
     sections = []
     with Progress("demo", len(PARTS)) as bar:
         for number, (name, part) in enumerate(PARTS.items()):

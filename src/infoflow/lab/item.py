@@ -104,7 +104,8 @@ def write(item: Item, context: Context, outcome: Outcome, seconds: float) -> dic
         "preset": context.preset,
         "parts": list(context.parts),
         "protocol": item.full if context.preset == "full" else item.quick,
-        "device": context.device,
+        "device": ", ".join(sorted({run["choice"]["device"] for run in outcome.runs if "choice" in run}))
+        or context.device,
         "seconds": round(seconds, 1),
         "columns": outcome.columns,
         "rows": outcome.rows,

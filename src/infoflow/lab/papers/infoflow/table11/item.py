@@ -30,7 +30,8 @@ def architecture(configuration: str, D: int) -> Architecture:
 def plan(context: Context) -> tuple[dict[tuple[int, str], list[Run]], int]:
     """The runs of each cell (D, configuration), and T."""
     full = context.preset == "full"
-    T, seeds, sizes = (64, 16, (2, 3, 4, 5, 6)) if full else (16, 2, (2,))
+    T, seeds = (64, 16) if full else (16, 2)
+    sizes: tuple[int, ...] = (2, 3, 4, 5, 6) if full else (2,)
     if context.parts:
         sizes = tuple(int(part.removeprefix("D=")) for part in context.parts)
     grid = {}

@@ -18,8 +18,8 @@ SIZES = {
     "(4,4) E=24": Architecture((4, 4), 24, 32),
     "(4,4) E=48": Architecture((4, 4), 48, 32),
 }
-PARTS = ("triangle", "control", "longer")
 LENGTHS = (3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64)
+PARTS = (*(f"T={T}" for T in LENGTHS), "control", "longer")
 # The paper's rate and decay; it prints no training length: 70 epochs of 351 steps are the 24,600 steps chosen here.
 FULL = Recipe(samples=90_000, validation=10_000, batch=256, epochs=70, lr=1e-3, decay=1e-2)
 LONGER = FULL.with_(epochs=280, lr=4e-3, decay=1e-4)
@@ -78,8 +78,8 @@ def plan(context: Context) -> dict[tuple[str, int, str], list[Run]]:
     recipe = FULL if full else QUICK
     triangle = targets.triangle_center(d=2)
     grid: dict[tuple[str, int, str], list[Run]] = {}
-    if "triangle" in parts:
-        for T in lengths:
+    for T in lengths:
+        if f"T={T}" in parts:
             for name, arch in sizes.items():
                 grid["triangle", T, name] = [Run(triangle, arch, T, seed, recipe) for seed in range(seeds)]
     if "control" in parts:
