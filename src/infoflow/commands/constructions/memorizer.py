@@ -102,7 +102,7 @@ def text(report: dict[str, Any]) -> str:
         shown = ", ".join(f"{names[key]} {value:.4f}" for key, value in report["ceilings"].items())
         lines += [
             f"  {report['tokens']} tokens, {report['sentences']} sentences: training accuracy {report['accuracy']:.5f}",
-            f"  ceilings: {shown}; the paper's trained layer: {report['paper']}",
+            f"  ceilings: {shown}; the paper's trained layer on CoNLL-2003: {report['paper']}",
         ]
         if report["development"] is not None:
             lines.append(
