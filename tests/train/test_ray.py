@@ -27,10 +27,6 @@ RECIPE = Recipe(samples=16, validation=8, batch=4, epochs=None, steps=1500, dtyp
 RUNS = [Run(pairwise_max(D=1, d=2, seed=0), arch, 3, seed, RECIPE) for arch in ARCHES for seed in range(2)]
 
 
-def save_often() -> None:
-    part.SAVE_EVERY = 0.2
-
-
 @pytest.fixture
 def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
@@ -42,7 +38,6 @@ def cluster() -> Iterator[Any]:
             address=made.address,
             log_to_driver=False,
             logging_level=logging.ERROR,
-            runtime_env={"worker_process_setup_hook": save_often},
         )
     yield made
     ray.shutdown()
@@ -54,6 +49,7 @@ def test_a_killed_node_loses_nothing_and_doubles_nothing(
 ) -> None:
     second = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes(timeout=120)
+    monkeypatch.setattr(part, "SAVE_EVERY", 0.2)
     puts: list[str] = []
     put = Store.put
     monkeypatch.setattr(Store, "put", lambda self, result, *rest: (puts.append(result.key), put(self, result, *rest)))

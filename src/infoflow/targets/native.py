@@ -83,7 +83,7 @@ def agrees(library: Any) -> bool:
 def _compiled() -> Path:
     """The library in the cache folder, compiled if it is not there."""
     mark = hashlib.sha256(SOURCE.read_bytes() + " ".join([*FLAGS, platform.platform()]).encode()).hexdigest()[:16]
-    library = _cache_folder() / f"norm_search-{mark}.so"
+    library = cache_folder() / f"norm_search-{mark}.so"
     if not library.exists():
         compiler = shutil.which("cc")
         if compiler is None:
@@ -94,7 +94,7 @@ def _compiled() -> Path:
     return library
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
     """A folder that belongs to this user and that nobody else may write to."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "infoflow"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)

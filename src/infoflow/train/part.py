@@ -16,7 +16,7 @@ from infoflow.train.loop import Report, Trained, start, train
 from infoflow.train.recipe import Run
 from infoflow.train.results import Result, finite
 
-SAVE_EVERY = 20.0  # seconds between checkpoints of a stack
+SAVE_EVERY = 20.0  # seconds between checkpoints of a part, wherever it is trained
 
 Finished = list[tuple[Result, Transformer]]
 
@@ -26,6 +26,7 @@ class Part:
     runs: tuple[Run, ...]
     choice: Choice
     checkpoint: Checkpoint | None = None
+    save_every: float = SAVE_EVERY
 
     @property
     def steps(self) -> int:
@@ -53,11 +54,11 @@ def plan(runs: Sequence[Run], pending: Collection[str], device: torch.device, ch
         for found in saved:
             taken = tuple(left.pop(key) for key in found.keys if key in left)
             if taken:
-                parts.append(Part(taken, choice, found))
+                parts.append(Part(taken, choice, found, SAVE_EVERY))
         for first in range(0, len(members), choice.stack):
             taken = tuple(run for run in members[first : first + choice.stack] if run.key in left)
             if taken:
-                parts.append(Part(taken, choice))
+                parts.append(Part(taken, choice, None, SAVE_EVERY))
     return parts
 
 
@@ -79,7 +80,7 @@ def train_part(
         checkpoint.save(checkpoints, state)
 
     try:
-        train(state, report, None if checkpoints is None else save, SAVE_EVERY, stop)
+        train(state, report, None if checkpoints is None else save, part.save_every, stop)
     except OSError as error:
         raise JobError(f"expected to write a checkpoint in {checkpoints}, could not ({error.strerror}).") from None
     return results(part, state) if state.finished else None

@@ -44,6 +44,8 @@ class Recipe:
     dtype: Literal["float32", "float64"] = "float32"
     evaluate_every: int = 1  # epochs between looks at the validation set
     data_seed: int = 0
+    residual: bool = True  # around attention; the head-count experiment has none
+    encoder_activation: Activation | None = None  # of the "mlp" encoder; None: as `activation`
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
@@ -116,7 +118,7 @@ class Run:
             "arch": str(self.arch),
             "T": self.T,
             "seed": self.seed,
-            "recipe": asdict(self.recipe),
+            "recipe": _plain(self.recipe),
         }
 
     @property
@@ -144,8 +146,16 @@ class Run:
             activation=recipe.activation,
             encoder=recipe.encoder,
             layer_norm=recipe.layer_norm,
+            residual=recipe.residual,
+            encoder_activation=recipe.encoder_activation,
             **options,
         )
+
+
+def _plain(recipe: Recipe) -> dict[str, Any]:
+    """The recipe as JSON; fields younger than the first stores appear only when set, so old runs keep their keys."""
+    younger = {"residual": True, "encoder_activation": None}
+    return {name: value for name, value in asdict(recipe).items() if younger.get(name, ...) != value}
 
 
 def _digest(payload: dict[str, Any]) -> str:

@@ -10,11 +10,12 @@ import torch
 
 from infoflow.errors import InfoFlowError
 from infoflow.train import fold
+from infoflow.train.kernels import native
 from infoflow.train.kernels.layer import Fused, fits
 from infoflow.train.recipe import Run
 
 LARGEST_STACK = 512  # beyond it the GPU is full: more models only take memory
-CPU_STACK = 2  # models a CPU worker advances together: their score tiles then stay in its cache
+ENOUGH = 3e9  # operations in one pass on a CPU: below, the cost of calling PyTorch shows; above, caches overflow
 ELSEWHERE = 16 << 30  # memory assumed of a GPU that only the cluster's nodes have; they choose again
 MEMORY_SHARE = 0.5  # of the free memory that a stack may be expected to take
 
@@ -22,7 +23,7 @@ MEMORY_SHARE = 0.5  # of the free memory that a stack may be expected to take
 @dataclass(frozen=True)
 class Choice:
     device: str
-    kernel: str  # "triton tf32x3", "folded pytorch" or "pytorch"
+    kernel: str  # "triton tf32x3", "folded pytorch, attention in C", "folded pytorch" or "pytorch"
     stack: int  # models in one pass
     workers: int  # passes at a time (threads of this process)
     threads: int  # PyTorch threads of each worker
@@ -48,8 +49,11 @@ def choose(runs: Sequence[Run], device: torch.device) -> Choice:
             kernel = "triton tf32x3"
         free = torch.cuda.mem_get_info(device)[0] if torch.cuda.is_available() else ELSEWHERE
         return Choice(str(device), kernel, min(len(runs), LARGEST_STACK, _room(run, kernel, free)), 1, 1)
+    if folded and run.recipe.dtype == "float32" and run.target.dim <= native.MOST and native.found():
+        kernel += ", attention in C"
     workers = max(1, min(cores(), len(runs)))
-    stack = max(1, min(CPU_STACK, -(-len(runs) // workers), _room(run, kernel, _free_memory() // workers)))
+    enough = max(1, round(ENOUGH / operations(run)))
+    stack = max(1, min(enough, -(-len(runs) // workers), _room(run, kernel, _free_memory() // workers)))
     return Choice(str(device), kernel, stack, workers, 1)
 
 
@@ -69,12 +73,22 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(kept)
 
 
+def operations(run: Run) -> float:
+    """Of one model's step, roughly: six per parameter and token, and the scores of all layers."""
+    B, T = run.recipe.batch_size, run.T
+    return 6.0 * B * T * (run.arch.parameters(run.target.dim, run.target.outputs, T) + 2 * T * sum(run.arch.embed))
+
+
 def bytes_per_model(run: Run, kernel: str) -> int:
     """Memory of one model's step, counted generously: batch, states, gradients, and the score matrices if formed."""
     size = 8 if run.recipe.dtype == "float64" else 4
     B, T, d = run.recipe.batch_size, run.T, run.target.dim
     E, w, h = max(run.arch.embed), max(run.arch.widths), max(run.arch.heads)
-    rows = 3 * d * (h + 1) * (2 * T + w) if kernel.startswith("triton") else T * (10 * E + 6 * w) + 6 * h * T * T
+    rows = T * (10 * E + 6 * w) + 6 * h * T * T
+    if kernel.startswith("triton"):
+        rows = 3 * d * (h + 1) * (2 * T + w)
+    elif kernel.endswith("in C"):
+        rows = T * (10 * E + 6 * w)
     return size * (B * (d * T + rows + 20 * (E + w * h)) + 12 * run.arch.parameters(d, run.target.outputs, T))
 
 

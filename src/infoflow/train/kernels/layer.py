@@ -14,6 +14,7 @@ from torch import Tensor
 from infoflow.nn.attention import attention
 from infoflow.nn.fused import LONGEST, block, tile, triton_found
 from infoflow.nn.transformer import ACTIVATIONS
+from infoflow.train.kernels import native
 
 MOST_TOKEN_COORDINATES = 16  # the score loop over d is unrolled
 
@@ -45,7 +46,15 @@ def token_layer(
 
 
 def reference(X: Tensor, A: Tensor, G: Tensor, g: Tensor, U: Tensor, scale: float, activation: str) -> Tensor:
-    """Heads share their keys, the tokens, so they are rows of one attention; products are batched over models only."""
+    """Plain PyTorch, products batched over models only; on a CPU the attention is that of `native.py`, if found."""
+    M, B, d, T = X.shape
+    Z = native.Attend.apply(X, A) if native.usable(X, d) else attend(X, A)
+    hidden = ACTIVATIONS[activation](torch.baddbmm(g.unsqueeze(1), Z, G)).view(M, B, T, -1)
+    return attention(U, hidden, hidden, scale).values
+
+
+def attend(X: Float[Tensor, "M B d T"], A: Float[Tensor, "M h d+1 d"]) -> Float[Tensor, "M rows z"]:
+    """[x_t; r_1t; ..; r_ht] for every token. Heads share their keys, the tokens: they are rows of one attention."""
     (M, B, d, T), h = X.shape, A.shape[1]
     tokens = X.transpose(-1, -2)  # (M, B, T, d)
     rows = tokens.reshape(M, B * T, d)
@@ -53,9 +62,7 @@ def reference(X: Tensor, A: Tensor, G: Tensor, g: Tensor, U: Tensor, scale: floa
     queries = torch.baddbmm(A[:, :, d].flatten(1).unsqueeze(1), rows, project)  # (M, B T, h d)
     queries = queries.view(M, B, T * h, d)  # row (t, head)
     retrieved = attention(queries, tokens, tokens).values.view(M, B * T, h * d)
-    Z = torch.cat([rows, retrieved], -1)  # (M, B T, d (h + 1))
-    hidden = ACTIVATIONS[activation](torch.baddbmm(g.unsqueeze(1), Z, G)).view(M, B, T, -1)
-    return attention(U, hidden, hidden, scale).values
+    return torch.cat([rows, retrieved], -1)  # (M, B T, d (h + 1))
 
 
 def fits(T: int, d: int) -> bool:
