@@ -1,0 +1,179 @@
+"""The tables of docs/findings.md, from benchmarks/results/probes_*.json."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tables import markdown, number, recorded, source
+
+TABLES: dict[str, Callable[[], str]] = {}
+
+
+def table(function: Callable[[], str]) -> Callable[[], str]:
+    TABLES[function.__name__] = function
+    return function
+
+
+def interval(low: float, high: float, digits: int = 3) -> str:
+    return f"[{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def _probe(part: str) -> dict[str, Any]:
+    return recorded(f"benchmarks/results/probes_{part}.json")
+
+
+def _labels(payload: dict[str, Any]) -> list[list[str]]:
+    """Per layer, how many heads got which label."""
+    layers = max(head["layer"] for head in payload["heads"])
+    rows = []
+    for layer in range(1, layers + 1):
+        found = [head["label"] for head in payload["heads"] if head["layer"] == layer]
+        rows.append([str(layer), ", ".join(f"{found.count(x)} {x}" for x in dict.fromkeys(sorted(found)))])
+    return rows
+
+
+def _heads_table(part: str) -> str:
+    payload = _probe(part)
+    return markdown(["layer", "heads by label"], _labels(payload)) + source(payload)
+
+
+def _cost_table(part: str) -> str:
+    payload = _probe(part)
+    forced = payload["interventions"]
+    cheap = payload["single_heads_within_0.01"]
+    rows = [["as it is (loss)", number(forced["base"]["loss"]), interval(*forced["base"]["interval"]), ""]]
+    for cost in forced["costs"]:
+        if cost["scope"] == "all":
+            alone = f"{cheap[cost['mode']]} of {len(payload['heads'])}"
+            rows.append([cost["mode"], f"{cost['cost']:.3f}", interval(*cost["interval"]), alone])
+    head = ["all heads forced to", f"cost ({forced['unit']})", "95% interval", "single heads within 0.01"]
+    return markdown(head, rows) + source(payload)
+
+
+def _joint_table(part: str) -> str:
+    payload = _probe(part)
+    rows = []
+    for name, path in payload["joint"].items():
+        for found in path["budgets"]:
+            modes = ", ".join(f"{count} {mode}" for mode, count in found["modes"].items() if count)
+            share = f"{found['forced']} of {found['of']}"
+            layers = " ".join(map(str, found["by_layer"]))
+            rows.append(
+                [name, found["budget"], share, f"{found['cost']:.3f}", interval(*found["interval"]), modes, layers]
+            )
+    unit = payload["joint"]["mechanisms"]["unit"]
+    head = ["modes allowed", f"budget ({unit})", "forced", "held-out cost", "95% interval", "modes", "by layer"]
+    return markdown(head, rows) + source(payload)
+
+
+def _recovery_table(part: str) -> str:
+    payload = _probe(part)
+    rows: list[list[Any]] = []
+    layers = sorted({row["layer"] for row in payload["recovery"]})
+    for layer in layers:
+        cells: list[Any] = [layer]
+        for rank in (1, 2, "random"):
+            found = [row for row in payload["recovery"] if row["layer"] == layer and row["rank"] == rank]
+            for key in ("error", "initialized"):
+                cells.append(f"{sum(row[key] for row in found) / len(found):.3f}")
+        rows.append(cells)
+    head = ["layer", "argmax", "(untrained)", "second", "(untrained)", "random", "(untrained)"]
+    return markdown(head, rows) + source(payload)
+
+
+def _sets_table(part: str) -> str:
+    payload = _probe(part)
+    sets = payload["effective_sets"]
+    rows = [
+        [layer, number(a["size"]), interval(*a["interval"], 1), number(b["size"]), interval(*b["interval"], 1), c]
+        for layer, (a, b, c) in enumerate(zip(sets["patterns"], sets["gradients"], sets["estimate"], strict=True), 1)
+    ]
+    head = ["layer", "from patterns", "interval", "from gradients", "interval", "framework (an estimate)"]
+    return markdown(head, rows) + source(payload)
+
+
+for _part in ("stories", "minilm", "rxnmapper"):
+    TABLES |= {
+        f"probes_{_part}_{_name}": partial(_make, _part)
+        for _name, _make in {
+            "heads": _heads_table,
+            "costs": _cost_table,
+            "joint": _joint_table,
+            "recovery": _recovery_table,
+            "sets": _sets_table,
+        }.items()
+    }
+
+
+@table
+def probes_planted() -> str:
+    payload = _probe("planted")
+    rows = [[row["case"], row["mask"], row["heads"], f"{row['accuracy']:.3f}"] for row in payload["rows"]]
+    return markdown(["planted heads", "mask", "heads", "accuracy"], rows) + source(payload)
+
+
+@table
+def probes_built() -> str:
+    payload = _probe("built")
+    rows = [
+        [f"`{row['target']}`", row["T"], row["heads"], f"{row['plain']:.3f}", f"{row['hidden']:.3f}"]
+        for row in payload["rows"]
+    ]
+    return markdown(["explicit network", "T", "heads", "accuracy", "hidden"], rows) + source(payload)
+
+
+@table
+def probes_judged() -> str:
+    payload = _probe("minilm")
+    rows = []
+    for name, path in payload["joint"].items():
+        for row in path["judged"]:
+            if row["forced"] % 12 == 0:
+                rows.append([name, row["forced"], f"{row['cost']:+.3f}", interval(*row["interval"])])
+    return markdown(["modes allowed", "heads forced", "change of error rate", "95% interval"], rows) + source(payload)
+
+
+@table
+def probes_foreign() -> str:
+    payload = _probe("stories")
+    rows = []
+    for name, found in payload["foreign_texts"].items():
+        costs = {c["mode"]: c for c in found["costs"] if c["scope"] == "all"}
+        rows.append([name, number(found["base"]["loss"]), *(f"{costs[m]['cost']:+.3f}" for m in costs)])
+    return markdown(["text", "loss", *costs], rows) + source(payload)
+
+
+@table
+def probes_collisions() -> str:
+    payload = _probe("collisions")
+    best, rates = payload["index"]["best"][0], payload["index"]["per_1000_searches"]
+    rows = [
+        ["searches (questions)", payload["index"]["searches"]],
+        ["best real-text pair: distance", f"{best['distance']:.4f}"],
+        ["best real-text pair: gap of the answers", f"{best['gap']:.3f}"],
+        *([f"pairs within {radius} per 1,000 searches", number(rate)] for radius, rate in rates.items()),
+        ["token swaps that came nearer", f"{payload['swaps']['improved']} of {payload['swaps']['searches']}"],
+    ]
+    for name, found in payload["transfer"].items():
+        there = f"{found['mean_distance']:.3f}, random pairs {found['random_pairs']:.3f}"
+        rows.append([f"mean distance of the 50 best pairs, {name}", there])
+    return markdown(["", ""], rows) + source(payload)
+
+
+@table
+def probes_speed() -> str:
+    payload = _probe("speed")
+    rows = [
+        [
+            "recording all tensors, over a forward pass with attention outputs",
+            f"{payload['record_over_forward']:.2f} x",
+        ],
+        [
+            "labelling (two recorded passes with all scores), over the same",
+            f"{payload['head_modes_over_forward']:.2f} x",
+        ],
+        ["one ridge regression, 10^6 positions, E = 384", f"{payload['recovery_million']['seconds']:.1f} s"],
+        ["GPT-2-small size: record and intervene, peak memory", f"{payload['gpt2_small']['peak_gib']:.2f} GiB"],
+        ["length 512, 32 layers: labelling, peak memory", f"{payload['length_512_layers_32']['peak_gib']:.2f} GiB"],
+    ]
+    return markdown(["", "measured"], rows) + source(payload)
