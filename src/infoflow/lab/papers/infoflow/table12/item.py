@@ -120,13 +120,31 @@ def run(context: Context) -> Outcome:
             }
         )
     columns = ["target", "T", "size", "label std", "paper", "mean", "seeds", "exponent (lower)", "exponent (ordered)"]
-    remarks = [
-        "the framework's exponent is 0 at every length of the table with the proved count, and up to T=43 with the "
-        "paper's ordered one: the law does not explain why T=16 already fails",
-        "pair-min is a tree score that two heads a layer compute exactly; where its label varies as little as "
-        "triangle-center's, the same recipe fails on it too: that part of the table is scale and optimisation",
-    ]
+    remarks = _remarks(rows)
     return Outcome(columns, rows, results.runs(), remarks, {"figure1b": _figure(rows)})
+
+
+def _remarks(rows: list[dict[str, Any]]) -> list[str]:
+    """What the rows that were run say, and no more."""
+    failing = [row["T"] for row in rows if row["target"] == "triangle" and row["mean"] > 0.8]
+    said = []
+    if failing:
+        exponents = {
+            row["exponent (lower)"] for row in rows if row["target"] == "triangle" and row["T"] == min(failing)
+        }
+        said.append(
+            f"NMSE passes 0.8 at T={min(failing)}, where the framework's exponent with the proved count is "
+            f"{', '.join(sorted(exponents))}: the law does not explain the failure there"
+        )
+    pairs = [row for row in rows if row["target"] == "pair"]
+    for row in rows:
+        if row["target"] == "triangle" and row["size"] == "(2,2) E=24" and pairs:
+            near = min(pairs, key=lambda other: abs(np.log(other["label std"] / row["label std"])))
+            said.append(
+                f"label std {row['label std']:.2g}: triangle-center (order 3, T={row['T']}) NMSE {row['mean']:.2g}, "
+                f"pair-min (order 2, T={near['T']}) NMSE {near['mean']:.2g}"
+            )
+    return said
 
 
 def _exponent(first: Run, count: Any) -> str:
