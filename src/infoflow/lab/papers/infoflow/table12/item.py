@@ -172,6 +172,8 @@ def _figure(rows: list[dict[str, Any]]) -> Any:
         )
     for position, which in enumerate(("triangle", "pair", "triangle longer", "pair longer")):
         chosen = [row for row in rows if row["target"] == which]
+        if not chosen:
+            continue
         right.scatter(
             [r["label std"] for r in chosen],
             [r["mean"] for r in chosen],
@@ -181,6 +183,8 @@ def _figure(rows: list[dict[str, Any]]) -> Any:
         )
     left.set_xscale("log")
     left.set_xlabel("T")
+    left.set_xticks(LENGTHS, [str(T) for T in LENGTHS], fontsize=7)
+    left.minorticks_off()
     right.set_xscale("log")
     right.invert_xaxis()
     right.set_xlabel("standard deviation of the label")
