@@ -24,7 +24,7 @@ from numpy import ndarray
 
 from infoflow.construct.rank_one.contexts import Contexts
 from infoflow.construct.rank_one.head import Head
-from infoflow.errors import JobError
+from infoflow.errors import InfoFlowError, JobError
 
 UNIT = 2.0**-53
 
@@ -52,6 +52,14 @@ class GapCertificate:
         return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in plain.items()}
 
 
+def _flint() -> Any:
+    try:
+        import flint
+    except ImportError:
+        raise InfoFlowError("expected python-flint for ball arithmetic; install infoflow[certify].") from None
+    return flint
+
+
 def gamma(k: int) -> float:
     """k u / (1 - k u): the error factor of a sum of k products in any order, with or without fused operations."""
     return k * UNIT / (1 - k * UNIT)
@@ -65,26 +73,33 @@ def rounding_bound(contexts: Contexts, head: Head) -> float:
     whose weights err by h relatively moves by at most h/(1-h) times its mean absolute deviation <= P; the sums add
     2 gamma_{n+2} P and the keys |dp| themselves; an underflowing weight adds at most n 2^-1022 P.
     """
-    n, d = contexts.members.shape[1], contexts.vocabulary.shape[1]
-    size = np.abs(contexts.vocabulary)
-    g = gamma(d + head.size + 2)
-    dp = g * float((size @ np.abs(head.key)).max())
-    dq = g * float((size @ np.abs(head.query)).max())
-    P = float(np.abs(contexts.vocabulary @ head.key).max()) + dp
-    Q = float(np.abs(contexts.vocabulary @ head.query).max()) + dq
-    e = dp * Q + P * dq + dp * dq + 8 * UNIT * P * Q
+    n = contexts.members.shape[1]
+    P, dp = _projected(contexts, head.key, head.size)
+    e = logit_error(contexts, head)
     if e > 0.5:
         return 2 * P
     h = math.expm1(e) + 8 * UNIT
     return P * (h / (1 - h) + 2 * gamma(n + 2)) * (1 + 1e-9) + dp + n * 2.0**-1022 * P
 
 
+def _projected(contexts: Contexts, direction: Float[ndarray, " d"], head_size: int) -> tuple[float, float]:
+    """(max |p|, max |p computed - p|) of the tokens along a direction, the first already enlarged by the second."""
+    error = gamma(len(direction) + head_size + 2) * float((np.abs(contexts.vocabulary) @ np.abs(direction)).max())
+    return float(np.abs(contexts.vocabulary @ direction).max()) + error, error
+
+
+def logit_error(contexts: Contexts, head: Head) -> float:
+    """|dp| Q + P |dq| + |dp||dq| + 8 u P Q: the rounding of any shifted logit."""
+    P, dp = _projected(contexts, head.key, head.size)
+    Q, dq = _projected(contexts, head.query, head.size)
+    return dp * Q + P * dq + dp * dq + 8 * UNIT * P * Q
+
+
 def enclose(contexts: Contexts, head: Head, bits: int = 64) -> tuple[list[Any], list[Any]]:
     """Balls around every s, and around every p: exact float64 inputs, `bits` of working precision."""
-    import flint
-
-    before = flint.ctx.prec
-    flint.ctx.prec = bits
+    library = _flint()
+    before = library.ctx.prec
+    library.ctx.prec = bits
     try:
         p, q = _balls(contexts.vocabulary, head.key), _balls(contexts.vocabulary, head.query)
         members = [[p[j] for j in row if j >= 0] for row in contexts.members.tolist()]
@@ -97,14 +112,13 @@ def enclose(contexts: Contexts, head: Head, bits: int = 64) -> tuple[list[Any], 
             averages.append(top / total)
         return averages, p
     finally:
-        flint.ctx.prec = before
+        library.ctx.prec = before
 
 
 def _balls(vocabulary: Float[ndarray, "m d"], direction: Float[ndarray, " d"]) -> list[Any]:
-    import flint
-
+    library = _flint()
     m, d = vocabulary.shape
-    table = flint.arb_mat(m, d, vocabulary.ravel().tolist()) * flint.arb_mat(d, 1, direction.tolist())
+    table = library.arb_mat(m, d, vocabulary.ravel().tolist()) * library.arb_mat(d, 1, direction.tolist())
     entries: list[Any] = table.entries()
     return entries
 
@@ -159,10 +173,9 @@ def _power(log10: float) -> float:
 
 def saturated_order(contexts: Contexts, head: Head, bits: int = 128) -> GapCertificate:
     """Sort each token's classes with the identity as comparator; neighbours certified positive are all distinct."""
-    import flint
-
-    before = flint.ctx.prec
-    flint.ctx.prec = bits
+    library = _flint()
+    before = library.ctx.prec
+    library.ctx.prec = bits
     try:
         compare = _Minors(contexts, head)
         smallest = math.inf
@@ -174,7 +187,7 @@ def saturated_order(contexts: Contexts, head: Head, bits: int = 128) -> GapCerti
     except _Undecided:
         return GapCertificate(0.0, -math.inf, "minor identity undecided", bits, contexts.size, False, holds=False)
     finally:
-        flint.ctx.prec = before
+        library.ctx.prec = before
     return GapCertificate(_power(smallest), smallest, "minor identity", bits, contexts.size, False)
 
 
@@ -185,8 +198,8 @@ class _Undecided(Exception):
 class _Minors:
     """The cancellation-free difference of two averages of one query, with only the terms that can matter in balls.
 
-    Terms of the sum whose logarithm lies 80 below the largest are replaced by one ball that contains them; the float64
-    estimate of a logarithm is trusted to 1 + 1e-9 of the largest logit, far above its rounding error.
+    Terms of the sum whose logarithm lies 80 below the largest are replaced by one ball that contains them; `slack`
+    covers the rounding of the float64 estimates that choose them.
     """
 
     CUT = 80.0
@@ -196,6 +209,7 @@ class _Minors:
         self.p, self.q = contexts.vocabulary @ head.key, contexts.vocabulary @ head.query
         size = np.abs(contexts.vocabulary) @ np.abs(head.key)
         self.blur = 2 * gamma(contexts.vocabulary.shape[1] + 2) * float(size.max())
+        self.slack = 4 * logit_error(contexts, head) + 1.0
         self.keys, self.queries = _balls(contexts.vocabulary, head.key), _balls(contexts.vocabulary, head.query)
         self.counts = [
             dict(zip(*np.unique(row[row >= 0], return_counts=True), strict=True)) for row in contexts.members
@@ -218,8 +232,7 @@ class _Minors:
         return self.seen[one, other]
 
     def _difference(self, one: int, other: int) -> tuple[Any, Any]:
-        import flint
-
+        library = _flint()
         A, B = (self.counts[self.contexts.set_of[c]] for c in (one, other))
         token = int(self.contexts.query[one])
         union = np.array(sorted(A.keys() | B.keys()))
@@ -232,19 +245,18 @@ class _Minors:
         logits = self.q[token] * self.p[union]
         steps = np.abs(self.p[union[j]] - self.p[union[l]]) + self.blur  # never below the true step
         size = logits[j] + logits[l] + np.log(np.abs(minors[j, l]) * steps)
-        slack = 1e-9 * float(np.abs(logits).max()) + 1.0
-        kept = np.flatnonzero(size >= size.max() - self.CUT - slack)
+        kept = np.flatnonzero(size >= size.max() - self.CUT - self.slack)
         scale = self.queries[token]
         centre = scale * (self.keys[union[j[size.argmax()]]] + self.keys[union[l[size.argmax()]]])
-        value = flint.arb(0)
+        value = library.arb(0)
         for k in kept.tolist():
             x, y = self.keys[union[j[k]]], self.keys[union[l[k]]]
             value += (x - y) * int(minors[j[k], l[k]]) * (scale * (x + y) - centre).exp()
         rest = len(j) - len(kept)
         if rest:
-            # each dropped term is below e^{size.max() - CUT}, estimates good to `slack`, relative to e^centre
+            # each dropped term is below e^{size.max() - CUT}, relative to e^centre: `slack` covers four logit errors
             reference = float(size.max() - (logits[j[size.argmax()]] + logits[l[size.argmax()]]))
-            value += flint.arb(0, rest * math.exp(min(reference - self.CUT + 1e-3, 700)))
+            value += library.arb(0, rest * math.exp(reference - self.CUT + 1e-3))
         if not (value > 0 or value < 0):
             raise _Undecided
         return value, centre - self._log_total(A, scale) - self._log_total(B, scale)
