@@ -86,5 +86,5 @@ if __name__ == "__main__":
         found = [row for D in (2, 4, 6) for row in sweep(D, 64, device)]
         write_json(
             folder / "kernel_sweep.json",
-            {"models": 64, "rows": found, "steps": steps, **provenance(("torch", "triton"))},
+            {"models": 64, "rows": found, "steps": steps, "provenance": provenance(("torch", "triton"))},
         )

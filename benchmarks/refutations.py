@@ -27,7 +27,7 @@ from infoflow.targets.target import Target
 
 RESULTS = Path(__file__).parent / "results" / "refutations.json"
 
-# (target, T, heads, head dimension, positions, trained steps); the note's gap for comparison, None where it has none
+# (target, T, heads, head dimension, positions, trained steps); the gap of an earlier search for comparison, None where there is none
 CASES: list[tuple[str, int, int, int, str, int, float | None]] = [
     ("min_pair", 8, 1, 6, "none", 0, 6.53),
     ("min_pair", 16, 2, 4, "additive", 0, 5.92),
@@ -79,7 +79,7 @@ def model_of(
 
 def collisions(seconds: float) -> list[dict[str, Any]]:
     rows = []
-    for spelling, T, heads, n, positions, steps, note in CASES:
+    for spelling, T, heads, n, positions, steps, earlier in CASES:
         target = parse(spelling)
         model, nmse = model_of(target, T, heads, n, positions, steps)
         start = time.perf_counter()
@@ -93,7 +93,7 @@ def collisions(seconds: float) -> list[dict[str, Any]]:
             "steps": steps,
             "nmse": nmse,
             "gap": getattr(found, "gap", None),
-            "gap_in_the_note": note,
+            "earlier_gap": earlier,
             "state_distance": getattr(found, "state_distance", None),
             "sigma_min": getattr(found, "sigma_min", None),
             "certified_error": getattr(found, "certified_error", None),

@@ -21,7 +21,7 @@ def main(folder: Path) -> None:
         rates = ", ".join(f"{name} {value:,.0f}" for name, value in found[D]["rates"].items() if value is not None)
         print(f"D={D}: {rates} model-steps/s; ratio {found[D]['ratio']:.1f}; {found[D]['chosen_text']}", flush=True)
         # Written after each D: a run that is cut short keeps what it has.
-        about = provenance(("torch", "triton", "jax", "numpy"))
+        about = {"provenance": provenance(("torch", "triton", "jax", "numpy"))}
         write_json(folder / f"train_{device.type}.json", {"workloads": found, **about})
 
 

@@ -1,4 +1,4 @@
-"""Counts of theory 5.1 against plain loops, and the exact numbers quoted there."""
+"""The counts of comparison against plain loops, and exact numbers."""
 
 import itertools
 import math
