@@ -100,6 +100,24 @@ def test_damaged_headers_are_refused(tmp_path, change):
         load(bad)
 
 
+@pytest.mark.parametrize("change", [{"d": 10**6, "n": 10**6}, {"g": 10**9}, {"p": 10**14}, {"function": "("}])
+def test_greedy_headers_are_refused(tmp_path, change):
+    path = grid.run({"function": "x11", "g": "4", **QUIET}, tmp_path, 0)["path"]
+    kind, tensors, header = read(path)
+    with pytest.raises(InfoFlowError):
+        load(write(tmp_path / "bad.safetensors", kind, tensors, header | change))
+    path = truncated_linear.run({"n": "6", "H": "4", **QUIET}, tmp_path, 0)["path"]
+    kind, tensors, header = read(path)
+    with pytest.raises(InfoFlowError):
+        load(write(tmp_path / "bad.safetensors", kind, tensors, header | {"H": 10**12}))
+
+
+def test_many_tokens_and_anchors_are_saved_without_their_product(tmp_path):
+    report = truncated_linear.run({"n": "100000", "eps": "0.0001", **QUIET}, tmp_path, 0)
+    assert report["p"] == 100_001
+    assert recertified(report).holds
+
+
 def test_missing_tensors_are_refused(tmp_path):
     path = grid.run({"function": "x11", "g": "4", **QUIET}, tmp_path, 0)["path"]
     kind, _, header = read(path)

@@ -23,8 +23,6 @@ def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
     eps0, grid = left.take("eps0", float, 0.01), left.take("grid", str, "paper")
     draw = left.take("figures", yes_or_no, True)
     left.done()
-    if n > 100_000:
-        raise InfoFlowError(f"expected at most 100000 tokens, got n={n}; the saved head has a column per token.")
     if H is not None:
         if eps is not None or p is not None:
             raise InfoFlowError("expected --H alone (p = (n-2) H follows), got --eps or --p beside it; drop one.")

@@ -217,5 +217,7 @@ def _check_call(d: int, n: int, eta: float, steps: int, ridge: float, p: int) ->
         raise InfoFlowError(f"expected d, n, steps >= 1, got d={d}, n={n}, steps={steps}; correct them.")
     if not 0 < eta < math.inf or not 0 <= ridge < math.inf:
         raise InfoFlowError(f"expected eta > 0 and ridge >= 0, got eta={eta}, ridge={ridge}; correct them.")
+    if steps > 10**6 or p > 10**7:
+        raise InfoFlowError(f"expected at most 10^6 steps and 10^7 anchors, got {steps} and {p}; lower them.")
     if p < n + 1:
         raise InfoFlowError(f"expected p >= n + 1 anchors (a column per example and for x_u), got p={p}; raise p.")

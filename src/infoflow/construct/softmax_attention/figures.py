@@ -88,7 +88,7 @@ def trajectories(net: InContextDescent, problem: Problem) -> "Figure":
     left.set(xlabel="step", ylabel="weight", title=f"{net.loss.name} loss: descent (wide), attention (thin)")
     left.legend(ncols=2)
     gap = (run.path - run.exact).norm(dim=1).clamp(min=1e-17)
-    right.semilogy(steps, gap.numpy(), color=COLOURS[0], label="|attention - descent|")
+    right.semilogy(steps[1:], gap[1:].numpy(), color=COLOURS[0], label="|attention - descent|")
     bound = net.propagated(problem)
     if bound is not None:
         right.axhline(bound, color=COLOURS[1], linestyle="--", label="bound")
@@ -127,7 +127,7 @@ def grid_picture(net: GridApproximator, points: int = 161) -> "Figure":
         axes.plot(axis.numpy(), net.f(X).numpy(), color=MUTED, linewidth=3, alpha=0.4, label="f")
         axes.plot(axis.numpy(), net.fast(X).numpy(), color=COLOURS[0], linewidth=1, label=f"{net.variant}, g = {net.g}")
         axes.set(xlabel="x11", title="a grid of cells, selected by softmax")
-        axes.legend()
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
         return made
     X = torch.cartesian_prod(axis, axis).reshape(-1, net.d, net.n)
     exact, built = net.f(X).reshape(points, points), net.fast(X).reshape(points, points)

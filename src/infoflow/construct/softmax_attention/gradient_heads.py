@@ -182,8 +182,8 @@ def _relu_heads(
     sup: Derivatives | None,
 ) -> GradientHeads:
     """F ~ F(lo) + sum_j c_j ReLU(z - z_j); each ReLU is a hard head with anchors on [z_j, hi] (Theorem D.1)."""
-    if p < 3:
-        raise InfoFlowError(f"expected p >= 3 anchors, got p={p}; raise p.")
+    if p < 3 or not 2 <= knots <= 10_000:
+        raise InfoFlowError(f"expected p >= 3 anchors and 2 to 10000 knots, got p={p}, knots={knots}; correct them.")
     z = torch.linspace(-half, half, knots + 1, dtype=torch.float64)
     slopes = F(z).diff() / z.diff()
     weights = torch.cat([slopes[:1], slopes.diff()])

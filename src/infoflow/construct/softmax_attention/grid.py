@@ -38,6 +38,7 @@ from infoflow.errors import InfoFlowError, unknown
 VARIANTS = ("two-layer", "one-layer-softmax", "quadratic")
 LARGEST_TABLE = 30_000_000  # entries, 240 MB
 LARGEST_EXPLICIT = 4096  # cells
+LARGEST_INPUT = 10_000  # coordinates
 CHUNK = 8_000_000  # entries of the largest temporary of a contraction
 Function = Callable[[Float[Tensor, "batch d n"]], Tensor]
 
@@ -358,10 +359,12 @@ def grid_approximator(
         raise unknown("variant", variant, list(VARIANTS))
     if d < 1 or n < 1:
         raise InfoFlowError(f"expected d >= 1 and n >= 1, got d={d}, n={n}; correct the shape.")
+    if d * n > LARGEST_INPUT:
+        raise InfoFlowError(f"expected at most {LARGEST_INPUT} coordinates, got {d} x {n}; reduce the input.")
     check_grid(B, g, delta)
     anchors = max(n, 2) if p is None else p
-    if anchors < max(n, 2):
-        raise InfoFlowError(f"expected p >= max(n, 2) anchors in layer 1, got {anchors}; raise p.")
+    if not max(n, 2) <= anchors <= 10**6:
+        raise InfoFlowError(f"expected max(n, 2) <= p <= 10^6 anchors in layer 1, got {anchors}; correct p.")
     if not 0 < eps1 <= 0.5 or not 0 < c < math.inf:
         raise InfoFlowError(f"expected 0 < eps1 <= 1/2 and a positive c, got eps1={eps1}, c={c}; correct them.")
     if isinstance(f, Expression):

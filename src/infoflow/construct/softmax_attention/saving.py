@@ -50,7 +50,11 @@ def load_truncated_linear(tensors: Tensors, header: dict[str, Any]) -> Truncated
 
 
 def _head_tensors(net: TruncatedLinear | MultiHeadTruncatedLinear) -> Tensors:
-    heads = [net.head()] if isinstance(net, TruncatedLinear) else net.all_heads()
+    if net.heads * net.n > LARGEST_SAVED_TABLE:
+        raise InfoFlowError(
+            f"expected at most {LARGEST_SAVED_TABLE} keys in a saved file, got {net.heads} heads x {net.n} tokens."
+        )
+    heads = [net.projections()] if isinstance(net, TruncatedLinear) else net.all_heads()
     tensors = {"w": net.w, "t": net.t}
     for h, head in enumerate(heads):
         tensors |= {f"head{h + 1}.{name}": getattr(head, name) for name in ("W_K", "W_Q", "W_V")}

@@ -12,7 +12,7 @@ two-anchor mean is within spacing/2 of z; beyond the ends the end anchor holds a
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -131,7 +131,8 @@ class TruncatedLinear:
         padded = torch.cat([tokens, tokens.new_zeros(*tokens.shape[:-1], p - self.n)], -1)
         return torch.cat([padded, table.expand(*X.shape[:-2], *table.shape)], -2)
 
-    def head(self) -> Head:
+    def projections(self) -> Head:
+        """W_K, W_Q and W_V, without the p x n matrix W_O that drops the padding queries."""
         r = self.d + 1 if self.per_token else self.d
         rows = 2 * r + 3
         W_Q, W_K = torch.zeros(r + 1, rows, dtype=torch.float64), torch.zeros(r + 1, rows, dtype=torch.float64)
@@ -141,8 +142,10 @@ class TruncatedLinear:
         W_K[r, 2 * r] = 1
         W_V = torch.zeros(1, rows, dtype=torch.float64)
         W_V[0, 2 * r + 1] = 1
-        W_O = torch.eye(self.anchors.p, self.n, dtype=torch.float64)  # drops the padding queries
-        return Head(W_K * (self.beta * self.anchors.spacing / 2), W_Q, W_V, W_O)
+        return Head(W_K * (self.beta * self.anchors.spacing / 2), W_Q, W_V)
+
+    def head(self) -> Head:
+        return replace(self.projections(), W_O=torch.eye(self.anchors.p, self.n, dtype=torch.float64))
 
     def explicit(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... n"]:
         return self.head()(self.affine(X))[..., 0, :]
