@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import sys
 from pathlib import Path
 
 import flint
@@ -194,6 +195,13 @@ def test_wrong_calls_are_one_sentence() -> None:
         ContextMap.fit(cx.contexts_of(close, np.array([[0, 1, 2], [0, 1, 3], [0, 1, 4], [2, 3, 5]])))
     with pytest.raises(InfoFlowError, match="head_size"):
         ContextMap.fit([[x, y]], head_size=0)
+
+
+def test_without_ball_arithmetic_only_saturated_scales_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "flint", None)
+    assert ContextMap.fit(distinct(6, 2, 3, 10)).certificate.float64
+    with pytest.raises(InfoFlowError, match="python-flint"):
+        ContextMap.fit(distinct(6, 2, 3, 10), "paper")
 
 
 def test_saved_head_loads_bit_for_bit(tmp_path: Path) -> None:
