@@ -16,7 +16,7 @@ from infoflow.flow.blocks import Block, Piece, choose, flag_choice
 from infoflow.flow.layout import Layout, Refused
 from infoflow.flow.propagation import Arrived, no_errors, propagate
 from infoflow.flow.readout import output_error, read_out
-from infoflow.flow.wiring import Wiring, value_bound, wire
+from infoflow.flow.wiring import Wiring, state_bounds, value_bound, wire
 from infoflow.targets.target import OuterNetwork, Target
 
 SOFTMAX_SHARE = 0.5
@@ -194,8 +194,29 @@ def _attempt(chooser: _Chooser, T: int, eps: float, factor: float, weight_bound:
     blocks = tuple(chooser.fitted[layer] for layer in range(layout.layers))
     widths = tuple(block.width(weight_bound) for block in blocks)
     encoder = chooser.fitted.get(-1)
+    if (
+        encoder is not None
+        and weight_bound is not None
+        and _embedding_norm(wiring, chooser(-1, encoder, np.zeros(encoder.inputs))) > 1.0
+    ):
+        return None
     width = encoder.width(weight_bound) if encoder is not None else 0
     return Budget(betas, widths, width, bound, parts, wiring, blocks, encoder)
+
+
+def _embedding_norm(wiring: Wiring, errors: np.ndarray) -> float:
+    """sup |embedding| of a token: every coordinate at its largest, its error added."""
+    return float(np.linalg.norm(state_bounds(wiring, 0)[: len(errors[0])] * _used(wiring) + errors[0]))
+
+
+def _used(wiring: Wiring) -> np.ndarray:
+    """1 on the directions a token's embedding fills, the constant's value on the constant."""
+    state = wiring.layout.states[0]
+    used = np.zeros(state.size)
+    used[: len(state.basis)] = 1.0
+    if state.one is not None:
+        used[state.one] = wiring.token_one[0]
+    return used
 
 
 def _evaluate(wiring: Wiring, errors: Any, T: int, betas: tuple[float, ...], rounding: bool) -> tuple[float, Arrived]:

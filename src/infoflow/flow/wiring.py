@@ -71,7 +71,7 @@ def wire(layout: Layout, weight_bound: float | None) -> Wiring:
             slot_units.append(_units_after(layout, layer, heads[layer], slot_units[layer], gain))
             value_units.append(_values_after(heads[layer], value_units[layer]))
             blocks.append(_block(layout, layer, heads[layer], scales, slot_units, value_units[-1], row))
-    encoder = None if layout.form.linear else _encoder(layout, scales[0])
+    encoder = None if layout.form.linear else _encoder(layout, scales[0], ones[0])
     cls = _cls(layout)
     return Wiring(
         layout,
@@ -130,7 +130,7 @@ def _scales(layout: Layout, weight_bound: float | None) -> tuple[list[np.ndarray
     first = layout.states[0]
     count = len(first.basis) + (first.one is not None)
     s = 1.0 if weight_bound is None else 1.0 / math.sqrt(max(count, 1))
-    s *= 1.0 - 1e-12  # the norm stays below 1 after rounding
+    s *= 1.0 - 1e-12 if layout.form.linear else 0.95  # room for rounding, or for the error of computed features
     scales = [s / np.abs(state.basis).sum(axis=1) for state in layout.states]
     return scales, [s if layer == 0 else 1.0 for layer in range(layout.layers)]
 
@@ -390,7 +390,7 @@ def value_bound(term: Term, component: int) -> float:
     return term.bound(term.root)
 
 
-def _encoder(layout: Layout, scale: np.ndarray) -> Block:
+def _encoder(layout: Layout, scale: np.ndarray, one: float) -> Block:
     """Features of higher degree: F_0 on u = (x - centre) / half, linear parts by odd rules, monomials by products."""
     form, state = layout.form, layout.states[0]
     block = Block(form.dim, state.size)
@@ -423,10 +423,5 @@ def _encoder(layout: Layout, scale: np.ndarray) -> Block:
             piece = Piece(j, scale[j] * size, (factor @ units)[None], (float(factor @ shifts),), radius, (1.0,))
             block.pieces.append(piece)
     if state.one is not None:
-        block.constants[state.one] = _scales_one(state, scale)
+        block.constants[state.one] = one
     return block
-
-
-def _scales_one(state: State, scale: np.ndarray) -> float:
-    """The constant of layer 1 has the common scale s of the coordinates."""
-    return float(scale[0] * np.abs(state.basis[0]).sum()) if len(scale) else 1.0
