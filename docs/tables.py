@@ -41,6 +41,72 @@ def source(payload: dict[str, Any]) -> str:
     return f"\n<sub>`{made['command']}`, commit {made['commit']}, {made['machine']}</sub>\n"
 
 
+@table
+def training() -> str:
+    rows = []
+    for device in ("cuda", "cpu"):
+        path = ROOT / f"benchmarks/results/train_{device}.json"
+        if not path.is_file():
+            continue
+        payload = recorded(str(path.relative_to(ROOT)))
+        for D, found in payload["workloads"].items():
+            rates = {name: "" if rate is None else f"{rate:,.0f}" for name, rate in found["rates"].items()}
+            rows.append([payload["provenance"]["machine"], D, *(rates[n] for n in ("plain", "vmap", "jax", "ours")),
+                         f"{found['ratio']:.3g}"])  # fmt: skip
+    return markdown(["machine", "D", "a module per seed", "vmap", "JAX", "ours", "ours / module"], rows)
+
+
+@table
+def certificates() -> str:
+    payload = recorded("benchmarks/results/certificates.json")
+    rows = [
+        [f"`{r['target']}`", r["T"], f"{r['eps']:g}", number(r["bound"]), number(r["attacked"]), number(r["ratio"])]
+        for r in payload["table"]
+        if r["T"] in (4, 64)
+        and r["eps"] in (0.1, 0.01)
+        and r["target"] in ("min_pair:d=3", "pairwise_max:D=4,d=4,seed=0")
+    ]
+    return markdown(["target", "T", "asked", "certified", "attacked", "ratio"], rows) + source(payload)
+
+
+@table
+def labels() -> str:
+    payload = recorded("benchmarks/results/labels.json")
+    seconds, faster = payload["seconds"], payload["times_faster"]
+    rows = [
+        [words, f"{seconds[name]:.1f} s", f"{faster[f'{name}_than_plain']:.0f}", f"{faster[f'{name}_than_tuned']:.1f}"]
+        for name, words in (("search", "where a C compiler is found"), ("search_without_compiler", "without one"))
+    ]
+    head = ["labels", "100,000 sequences", "times faster than enumeration", "than enumeration tuned by hand"]
+    return markdown(head, rows) + source(payload)
+
+
+@table
+def flow() -> str:
+    payload = recorded("benchmarks/results/flow.json")
+    slowest = max(payload["prediction_seconds_at_T_1000000"].values(), key=lambda s: s["wall"])
+    sets = payload["flow"]
+    rows = [
+        ["a whole prediction at T = 1,000,000, slowest of five", f"{1000 * slowest['wall']:.0f} ms"],
+        [
+            f"information sets, T = {sets['T']}, {sets['layers']} layers, {sets['heads']} heads",
+            f"{sets['seconds']['wall']:.2g} s, {sets['peak_megabytes_of_the_process']:.0f} MB",
+        ],
+        ["import infoflow", f"{payload['process_seconds']['import infoflow']:.2g} s"],
+    ]
+    return markdown(["what", "measured"], rows) + source(payload)
+
+
+@table
+def table11() -> str:
+    payload = recorded("results/infoflow/table11/result.json")
+    head = ["D", "heads", "paper mean", "mean", "median", "quartiles", "failed", "predicted"]
+    rows = [
+        [number(row[name]) if isinstance(row[name], float) else row[name] for name in head] for row in payload["rows"]
+    ]
+    return markdown(head, rows) + source(payload)
+
+
 def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -56,6 +122,9 @@ def filled(text: str) -> str:
 
 
 def main() -> None:
+    from probe_tables import TABLES as probes  # beside this file; it uses the helpers above
+
+    TABLES.update(probes)
     stale = []
     for page in pages():
         text = page.read_text(encoding="utf-8")
