@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from models import hugging_face, language, network
 
+from infoflow import Architecture, build, predict, targets
 from infoflow.probes import Keep, head_modes, record
 from infoflow.probes.effective import effective_sets, framework_sizes, gradient_sizes
 from infoflow.probes.modes import HeadMode
@@ -62,3 +63,17 @@ def test_framework_estimate():
     model, X = network(), torch.randn(6, 5, 3)
     found = effective_sets(record(model, X), modes=head_modes(record(model, X))).to_json()
     assert "estimate" in found["estimate_is"]
+
+
+def test_a_built_network_uses_the_sets_that_predict_names():
+    """The explicit network of a pair target: what its gradients reach is what the framework says is enough."""
+    target = targets.parse("pairwise_max:D=2,d=4,seed=0")
+    network = build(target, 32, 0.05)
+    config = network.config
+    prediction = predict(target, Architecture(heads=config.heads, embed=config.embed), 32)
+    X = target.sample(32, 32, 0, kind="torch").to(next(network.parameters()))
+    found = effective_sets(record(network, X), 0.2, prediction=prediction)
+    assert found.predicted["kind"] == "estimate"
+    tokens, cls = found.predicted["token_sets"], found.predicted["cls_sets"]
+    assert 1 < found.patterns[0][0] <= tokens[0]
+    assert 1 < found.gradients[1][0] <= cls[1]

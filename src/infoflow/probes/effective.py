@@ -6,6 +6,9 @@ the threshold (the paper's update rule with measured keys). From gradients: the 
 one model on some inputs. The framework's size for the labelled heads stands beside them as an estimate:
 
     size_l = min(T, size_{l-1} (1 + heads that fetch one key + 4 per top-k head)), T as soon as a head is global.
+
+Where the model was made for a target, the sizes `predict` gives for the same architecture stand there too: also an
+estimate, of what the framework thinks is enough.
 """
 
 from collections.abc import Sequence
@@ -17,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from infoflow.flow.predict import Prediction
 from infoflow.probes.intervals import ratio_interval
 from infoflow.probes.modes import TOP, HeadMode
 from infoflow.probes.record import AnyRecording, Recording
@@ -104,6 +108,7 @@ class EffectiveSets:
     patterns: list[tuple[float, float, float]]
     gradients: list[tuple[float, float, float]] | None
     estimate: list[int] | None
+    predicted: dict[str, Any] | None = None  # token_sets, cls_sets of `predict`, by layer
 
     def to_json(self) -> dict[str, Any]:
         def rows(values: list[tuple[float, float, float]] | None) -> Any:
@@ -114,14 +119,19 @@ class EffectiveSets:
             "patterns": rows(self.patterns),
             "gradients": rows(self.gradients),
             "estimate": self.estimate,
+            "predicted": self.predicted,
             "estimate_is": "an estimate: the framework's update rule for the labelled heads, not a bound",
         }
 
 
 def effective_sets(
-    recording: AnyRecording, threshold: float = 0.1, modes: Sequence[HeadMode] | None = None, gradients: bool = True
+    recording: AnyRecording,
+    threshold: float = 0.1,
+    modes: Sequence[HeadMode] | None = None,
+    gradients: bool = True,
+    prediction: Prediction | None = None,
 ) -> EffectiveSets:
-    """Measured set sizes per layer; gradients need a live model, the estimate needs labels."""
+    """Measured set sizes per layer; gradients need a live model, the estimate needs labels, `prediction` a target."""
     sets = PatternSets(len(recording.heads), recording.documents, threshold)
     longest = [0]
     recording.feed(sets, lambda step: longest.__setitem__(0, max(longest[0], step.weights.shape[-1])))
@@ -129,7 +139,11 @@ def effective_sets(
     if gradients and isinstance(recording, Recording):
         slopes = _intervals(gradient_sizes(recording, threshold))
     estimate = None if modes is None else framework_sizes(modes, longest[0])
-    return EffectiveSets(threshold, _intervals(sets.sizes), slopes, estimate)
+    predicted = None
+    if prediction is not None:
+        flow = prediction.flow
+        predicted = {"token_sets": list(flow.token_sets), "cls_sets": list(flow.cls_sets), "kind": flow.kind}
+    return EffectiveSets(threshold, _intervals(sets.sizes), slopes, estimate, predicted)
 
 
 def framework_sizes(modes: Sequence[HeadMode], T: int) -> list[int]:

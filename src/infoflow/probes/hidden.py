@@ -80,7 +80,8 @@ def _rotate(new: Transformer, generator: torch.Generator) -> None:
     for table in (new.cls_token, new.position):
         if table is not None:
             table.copy_(table @ turns[0].T)
-    for l, layer in enumerate(new.attentions):
+    layers: Any = new.attentions
+    for l, layer in enumerate(layers):
         R = turns[l]
         for weight in (layer.query, layer.key, layer.value):
             if weight is not None:
