@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from infoflow.architecture import Architecture
@@ -30,12 +30,13 @@ def shapes(draw: st.DrawFn) -> Architecture:
     return Architecture(heads, embed, draw(st.integers(1, 5)), positions=positions)
 
 
-@settings(max_examples=6)
+@settings(max_examples=3)
+@example(Architecture((2, 1), (4, 3), 4), "gelu")  # folded
 @given(shapes(), st.sampled_from(["gelu", "tanh", "relu"]))
 def test_stacked_equals_separate(arch: Architecture, activation: str) -> None:
     """200 steps in float64 with different rates, decays and initial scales inside the stack: equal to 1e-12."""
     recipes = [TINY.with_(activation=activation, lr=lr, decay=decay, init_scale=scale)
-               for lr, decay, scale in ((1e-2, 1e-2, 1.0), (3e-3, 0.0, 0.5), (1e-2, 1e-4, 1.2))]  # fmt: skip
+               for lr, decay, scale in ((1e-2, 1e-2, 1.0), (3e-3, 0.0, 0.5))]  # fmt: skip
     runs = [run_of(arch, seed=5 + i, recipe=recipe) for i, recipe in enumerate(recipes)]
     together = train(start(runs, CPU, None))
     for row, run in enumerate(runs):

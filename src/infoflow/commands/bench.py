@@ -27,7 +27,8 @@ def train(D: int, models: int, quick: bool, device: str, out: Path, as_json: boo
     """Model-steps per second: a plain module per seed, torch.func with vmap, JAX, and this engine."""
     from infoflow.files import write_json
     from infoflow.provenance import provenance
-    from infoflow.train.benchmark import check_device, measure
+    from infoflow.train.benchmark import measure
+    from infoflow.train.device import check_device
 
     where = check_device(device)
     with Progress("bench", 5) as bar:
