@@ -1,9 +1,9 @@
 """Theorem 2 as weights: one head with rank-1 matrices that gives every (token, context) its own id.
 
-    id_k = x_k + a s_k,   |a| = eps / (4 r_max)
+    id_k = x_k + a s_k,   |a| = eps / (4 max|p|)
 
-Different tokens stay more than eps/2 apart because |a s| <= eps/4; same tokens in different contexts are |a| times the
-certified gap of s apart.
+(the theorem's eps / (4 r_max) is smaller: |s| never exceeds max|p| <= r_max). Different tokens stay eps/2 apart because
+|a s| <= eps/4; same tokens in different contexts are |a| times the certified gap of s apart.
 """
 
 import math
@@ -59,7 +59,7 @@ class ContextMap:
             raise InfoFlowError(f"expected head_size >= 1, got {head_size}.")
         apart = separation(contexts.vocabulary)
         (v, w), beta = _choose(contexts, scale, apart, draws, seed)
-        amplitude = min(apart.distance, 2 * apart.largest) / (4 * apart.largest)
+        amplitude = min(apart.distance, 2 * apart.largest) / (4 * float(np.abs(contexts.vocabulary @ v).max()))
         head = Head(v, beta * w, amplitude * v, head_size)
         s = attention_average(contexts, contexts.vocabulary @ head.key, contexts.vocabulary @ head.query)
         pair = same_token_gap(contexts.query, s)

@@ -24,6 +24,7 @@ from infoflow.errors import JobError
 from infoflow.progress import Progress
 
 WORK = 60_000_000  # exponentials that a default search spends on more than its first eight pairs of directions
+REFINED = 40
 LOGITS = np.geomspace(0.1, 60, 16)
 
 
@@ -92,7 +93,7 @@ def direction_pairs(vocabulary: Float[ndarray, "m d"], draws: int, seed: int) ->
 
 
 def auto_search(contexts: Contexts, draws: int | None, seed: int) -> tuple[Directions, float]:
-    """The directions and beta with the largest same-token gap of s; refined once around the best grid point.
+    """The directions and beta with the largest same-token gap of s over max|p|; refined around the best grid point.
 
     Without `draws` small data get up to 32 pairs of directions, large data 8.
     """
@@ -101,19 +102,22 @@ def auto_search(contexts: Contexts, draws: int | None, seed: int) -> tuple[Direc
 
     def attempt(v: ndarray, w: ndarray, beta: float) -> None:
         nonlocal best, found
-        s = attention_average(contexts, contexts.vocabulary @ v, contexts.vocabulary @ (beta * w))
-        pair = same_token_gap(contexts.query, s)
-        gap = pair.gap if pair else math.inf
+        p = contexts.vocabulary @ v
+        pair = same_token_gap(contexts.query, attention_average(contexts, p, contexts.vocabulary @ (beta * w)))
+        gap = pair.gap / float(np.abs(p).max()) if pair else math.inf
         if gap > best:
             best, found = gap, ((v, w), beta)
 
-    with Progress("auto scale", draws * len(LOGITS)) as bar:
+    grid = LOGITS if contexts.vocabulary.shape[1] > 1 else np.geomspace(0.1, 60, 64)  # d = 1 has no directions to draw
+    with Progress("auto scale", draws * len(grid)) as bar:
         for index, (v, w) in enumerate(direction_pairs(contexts.vocabulary, draws, seed)):
             p, q = np.abs(contexts.vocabulary @ v).max(), np.abs(contexts.vocabulary @ w).max()
-            for k, logit in enumerate(LOGITS):
+            for k, logit in enumerate(grid):
                 attempt(v, w, float(logit / (p * q)))
-                bar.update(index * len(LOGITS) + k + 1, f"gap {best:.2g}")
+                bar.update(index * len(grid) + k + 1, f"gap {best:.2g}")
     (v, w), beta = found
-    for factor in np.geomspace(0.7, 1.4, 8):
+    for factor in np.geomspace(
+        0.5, 2.0, REFINED
+    ):  # the gap is erratic in beta: each is a new draw where draws are good
         attempt(v, w, beta * float(factor))
     return found
