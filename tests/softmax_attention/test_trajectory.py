@@ -27,9 +27,11 @@ def test_descent_never_leaves_the_bound_known_before_it_runs(name, ridge, separa
         _, smoothness = spectrum(loss, data, ridge)
         for eta in (0.1 / smoothness, 2 / smoothness):
             far = reach(loss, data, eta, 200, ridge)
-            s = exact_descent(loss, data, eta, 200, ridge) @ data.x
+            path = exact_descent(loss, data, eta, 200, ridge)
+            s = path @ data.x
             arguments = s - data.y if loss.form == "residual" else s
             assert arguments.abs().max() <= far.arguments
+            assert path.norm(dim=1).max() <= far.weights
             assert far.source == A_PRIORI
 
 

@@ -105,8 +105,9 @@ class InContextDescent:
             rho = max(abs(1 - self.eta * mu), abs(1 - self.eta * smoothness))
         else:
             rho = 1 + self.eta * smoothness
-        size = float(problem.w0.norm()) + 1 + self.domain.arguments
-        step = self.eta * math.sqrt(self.d) * eps + 16 * UNIT * (self.d + self.n) * size
+        slopes = self.gradient_heads.entry * (1 + self.domain.arguments)  # of every loss here, at most
+        rounding = self.eta * (self.d + self.n) * math.sqrt(self.d) * slopes + self.domain.weights + 1
+        step = self.eta * math.sqrt(self.d) * eps + 16 * UNIT * rounding
         if rho > 1 and self.steps * math.log(rho) > 700:
             return None
         return step * (self.steps if rho == 1 else (rho**self.steps - 1) / (rho - 1))
@@ -176,14 +177,14 @@ def in_context_gd(
     if (data is None) == (bounds is None):
         raise InfoFlowError("expected either data or bounds, got both or neither; the tables need a domain.")
 
-    def build(limits: Bounds, source: str) -> InContextDescent:
+    def build(limits: Bounds, source: str, weights: float = 0.0) -> InContextDescent:
         if chosen.form == "general":
             built = general_heads(chosen, p, limits.arguments, limits.labels, limits.entry, directions, lipschitz)
         else:
             built = one_variable(chosen, heads, p, limits.arguments, limits.entry, tau, knots)
         far = 2 * (limits.arguments + limits.labels)
         identity = table(lambda z: z, -far, far, p, 0.25)
-        domain = Reach(limits.arguments, source)
+        domain = Reach(limits.arguments, source, weights)
         return InContextDescent(chosen, d, n, eta, steps, ridge, heads, p, built, domain, identity, data, tau, knots)
 
     if data is None:
@@ -196,7 +197,7 @@ def in_context_gd(
     far = reach(chosen, data, eta, steps, ridge)
     slack = 1e-3 * far.arguments + 1e-9
     for _ in range(12):  # room for the heads' own error, which grows with the room
-        net = build(Bounds(far.arguments + slack, entry, labels), far.source)
+        net = build(Bounds(far.arguments + slack, entry, labels), far.source, far.weights)
         own = net.certificate.bound
         strays = math.inf if own is None else own * float(data.norms.max())
         if strays <= slack:
@@ -204,7 +205,7 @@ def in_context_gd(
         if strays > far.arguments:
             break
         slack = 1.5 * strays
-    return build(Bounds(1.25 * far.arguments + 1e-9, entry, labels), far.source + ALLOWANCE)
+    return build(Bounds(1.25 * far.arguments + 1e-9, entry, labels), far.source + ALLOWANCE, far.weights)
 
 
 def _check_labels(loss: Loss, problem: Problem) -> None:

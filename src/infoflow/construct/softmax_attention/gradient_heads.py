@@ -116,7 +116,8 @@ def _heads(
         a, b = 1.0, -1.0
     sup = loss.sup(half + _beyond(half, p, c)) if loss.sup is not None else None
     if kind == "relu":
-        return _relu_heads(F, a, b, half, p, entry, tau, knots, sup)
+        knots += knots % 2  # an even number makes 0 a knot, and a margin loss is convex on either side of 0
+        return _relu_heads(F, a, b, half, p, entry, tau, knots, sup, loss.convex)
     remainder = _difference_error(sup, entry, tau)
     options = []
     for corrected in (False, True) if kind == "soft" and second is not None else (False,):
@@ -180,6 +181,7 @@ def _relu_heads(
     tau: float,
     knots: int,
     sup: Derivatives | None,
+    convex: bool,
 ) -> GradientHeads:
     """F ~ F(lo) + sum_j c_j ReLU(z - z_j); each ReLU is a hard head with anchors on [z_j, hi] (Theorem D.1)."""
     if p < 3 or not 2 <= knots <= 10_000:
@@ -197,6 +199,6 @@ def _relu_heads(
     remainder = _difference_error(sup, entry, tau)
     error = None
     if sup is not None and sup.second is not None and remainder is not None:
-        chord = (2 * half / knots) ** 2 * sup.second / 16
+        chord = (2 * half / knots) ** 2 * sup.second / (16 if convex else 8)
         error = (chord + heads_error) / tau + remainder
     return GradientHeads((Branch(a, b, tuple(pieces)),), tau, entry, error)

@@ -75,16 +75,19 @@ class Reach:
 
     arguments: float
     source: str
+    weights: float = 0.0  # >= |w_t|
 
 
 def reach(loss: Loss, problem: Problem, eta: float, steps: int, ridge: float) -> Reach:
     _, smoothness = spectrum(loss, problem, ridge)
     if loss.convex and eta * smoothness <= 2:
-        return Reach(_a_priori(loss, problem, eta, steps, ridge), A_PRIORI)
+        arguments, weights = _a_priori(loss, problem, eta, steps, ridge)
+        return Reach(arguments, A_PRIORI, weights)
     path = exact_descent(loss, problem, eta, steps, ridge)
     if not bool(torch.isfinite(path).all()):
         raise InfoFlowError(f"expected gradient descent to stay finite, but it diverges at eta={eta:g}; lower eta.")
-    return Reach(1.25 * float(_arguments(loss, problem, path).abs().max()), FROM_RUN)
+    largest = float(_arguments(loss, problem, path).abs().max())
+    return Reach(1.25 * largest, FROM_RUN, 1.25 * float(path.norm(dim=1).max()))
 
 
 def _arguments(loss: Loss, problem: Problem, w: Float[Tensor, "... d"]) -> Float[Tensor, "... n"]:
@@ -92,8 +95,9 @@ def _arguments(loss: Loss, problem: Problem, w: Float[Tensor, "... d"]) -> Float
     return s - problem.y if loss.form == "residual" else s
 
 
-def _a_priori(loss: Loss, problem: Problem, eta: float, steps: int, ridge: float) -> float:
-    best = float("inf")
+def _a_priori(loss: Loss, problem: Problem, eta: float, steps: int, ridge: float) -> tuple[float, float]:
+    """Bounds on the arguments and on |w_t|, for the best of a few points v."""
+    best = (float("inf"), float("inf"))
     for rho in (0.0, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0):
         v = _minimise(loss, problem, ridge, rho)
         if v is None:
@@ -101,8 +105,8 @@ def _a_priori(loss: Loss, problem: Problem, eta: float, steps: int, ridge: float
         rest = float(gradient(loss, problem, v, ridge).norm()) * (1 + 1e-9) + 1e-13
         radius = float((problem.w0 - v).norm()) + steps * eta * rest
         arguments = float((_arguments(loss, problem, v).abs() + radius * problem.norms).max())
-        best = min(best, arguments)
-    return best * (1 + 1e-9)
+        best = min(best, (arguments * (1 + 1e-9), float(v.norm()) + radius))
+    return best
 
 
 def _minimise(loss: Loss, problem: Problem, ridge: float, rho: float) -> Float[Tensor, "d"] | None:
