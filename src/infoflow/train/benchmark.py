@@ -153,12 +153,12 @@ def scaling(D: int, choice: Choice, device: torch.device, seconds: float) -> dic
     return table
 
 
-def kernel_errors(D: int, device: torch.device, fused: Fused) -> dict[str, float]:
+def kernel_errors(D: int, device: torch.device, fused: Fused, T: int = 64) -> dict[str, float]:
     """Relative error of the kernel's output and gradients against float64 PyTorch, for fresh random inputs."""
     from infoflow.train.kernels.layer import token_layer
 
-    run = workload(D, 1)[0]
-    (h, k), w, d, T = run.arch.heads, run.arch.widths[0], run.target.dim, run.T
+    run = workload(D, 1, T=T)[0]
+    (h, k), w, d = run.arch.heads, run.arch.widths[0], run.target.dim
     generator = torch.Generator(device=device).manual_seed(D)
     shapes = {"A": (2, h, d + 1, d), "G": (2, d * (h + 1), w), "g": (2, w), "U": (2, 16, k, w)}
     X = torch.randn(2, 16, d, T, generator=generator, device=device)
