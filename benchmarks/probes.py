@@ -245,15 +245,10 @@ def collisions(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def timed(function: Any, repeats: int = 5) -> float:
-    """The median of several runs, after one that is not counted."""
+def timed(function: Any) -> float:
+    start = time.perf_counter()
     function()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return float(np.median(times))
+    return time.perf_counter() - start
 
 
 def speed(options: argparse.Namespace) -> dict[str, Any]:
@@ -274,11 +269,12 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
             model(**inputs, output_attentions=True, output_hidden_states=True)
 
     kept: list[Any] = []
-    pairs = [(timed(forward, 1), timed(lambda: (kept.clear(), recording.feed(kept.append)), 1)) for _ in range(7)]
+    forward()  # warm
+    pairs = [(timed(forward), timed(lambda: (kept.clear(), recording.feed(kept.append)))) for _ in range(7)]
     kept.clear()
     base, recorded = (float(np.median(column)) for column in zip(*pairs, strict=True))
     ratio = float(np.median([b / a for a, b in pairs]))
-    labelled = timed(lambda: head_modes(recording), 1)
+    labelled = timed(lambda: head_modes(recording))
     payload: dict[str, Any] = {
         "shape": "BERT 6 x 12, E = 384, batch 32, length 128, random weights",
         "forward_with_attentions_s": base,
@@ -289,10 +285,10 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     }
     del model, recording
     big = GPT2LMHeadModel(GPT2Config()).eval()  # 12 layers, 12 heads, E = 768, 124M parameters
-    ids = [{"input_ids": torch.randint(0, 50000, (2, 256))} for _ in range(2)]
+    ids = [{"input_ids": torch.randint(0, 50000, (2, 128))} for _ in range(2)]
     task = LanguageModelling(record(big, ids[1]).batches)
     start = time.perf_counter()
-    intervene(big, ids[0], task, ("hardmax", "position", "uniform"), singles=False)
+    intervene(big, ids[0], task, ("hardmax", "position"), singles=False)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     payload["gpt2_small"] = {"intervene_s": time.perf_counter() - start, "peak_gib": peak}
     deep = BertModel(BertConfig(hidden_size=192, num_hidden_layers=32, num_attention_heads=12, intermediate_size=384))

@@ -12,7 +12,7 @@ from infoflow.errors import InfoFlowError
 from infoflow.probes.stories import Sizes, StoriesTokenizer, halves, read_model
 
 pytest.importorskip("transformers", reason="transformers is not installed")
-SIZES = Sizes(8, 12, 2, 4, 2, 16, 10)
+SIZES = Sizes(16, 12, 2, 4, 2, 16, 10)
 
 
 def written(path: Path, sizes: Sizes = SIZES) -> dict[str, np.ndarray]:
@@ -75,8 +75,8 @@ def test_damaged_models(tmp_path):
     path = tmp_path / "m.bin"
     written(path)
     good = path.read_bytes()
-    bad_sizes = struct.pack("<7i", 8, 12, 2, 3, 2, 16, 10) + good[28:]
-    huge = struct.pack("<7i", 8, 12, 2, 4, 2, 2**30, 10) + good[28:]
+    bad_sizes = struct.pack("<7i", 16, 12, 2, 3, 2, 16, 10) + good[28:]
+    huge = struct.pack("<7i", 16, 12, 2, 4, 2, 2**30, 10) + good[28:]
     spoiled = good[:28] + struct.pack("<f", float("nan")) + good[32:]
     for data, words in (
         (b"", "28 bytes"),
