@@ -70,6 +70,8 @@ def test_unique_rows_is_exact_where_hashes_are_weak() -> None:
     [
         ([[[1.0], [0.0]]], "none", "zero token in sequence 1 position 2"),
         ([[[1.0], [float("nan")]]], "none", "NaN or infinity in sequence 1 position 2"),
+        ([[[1.0], [1e200]]], "none", "1e.200 in sequence 1 position 2; rescale"),
+        ([[[1e-200], [1.0]]], "none", "1e-200 in sequence 1 position 1; rescale"),
         ([[[1.0], [2.0]], [[1.0]]], "none", "use mask=padding"),
         ([[[1.0], [2.0]], [[1.0]]], "causal", "use mask=causal.padding"),
         ([[[1.0], [2.0]], []], "padding", "sequence 2"),

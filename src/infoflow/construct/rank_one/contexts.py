@@ -18,6 +18,7 @@ from numpy import ndarray
 from infoflow.errors import InfoFlowError
 
 Mask = Literal["none", "causal", "padding", "causal+padding"]
+LARGEST = 1e100  # squares and products of projections must neither overflow nor vanish
 MASKS = ("none", "causal", "padding", "causal+padding")
 
 
@@ -127,6 +128,14 @@ def _check_tokens(flat: Float[ndarray, "places d"], real: Bool[ndarray, " places
     if len(bad):
         i, k = divmod(int(bad[0]), n)
         raise InfoFlowError(f"expected finite tokens, got NaN or infinity in sequence {i + 1} position {k + 1}.")
+    size = np.abs(flat).max(1)
+    extreme = np.flatnonzero(real & ((size > LARGEST) | ((size < 1 / LARGEST) & (size > 0))))
+    if len(extreme):
+        i, k = divmod(int(extreme[0]), n)
+        raise InfoFlowError(
+            f"expected tokens between {1 / LARGEST:g} and {LARGEST:g} in size, got {size[extreme[0]]:.3g} in sequence "
+            f"{i + 1} position {k + 1}; rescale them."
+        )
     zero = np.flatnonzero(real & ~flat.any(1))
     if len(zero):
         i, k = divmod(int(zero[0]), n)

@@ -238,7 +238,7 @@ def _check(
         raise JobError(
             f"expected every label right, got {int(wrong.sum())} of {len(places)} wrong (largest error {worst:.3g}): "
             f"{contexts.size} contexts with these labels are more than float64 can hold; use fewer sequences, fewer "
-            "classes of labels, or tokens farther apart."
+            "classes of labels, or tokens of moderate size farther apart."
         )
     return worst, count
 
