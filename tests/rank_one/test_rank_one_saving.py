@@ -75,6 +75,7 @@ def test_a_changed_weight_is_named_and_a_changed_table_breaks_the_bound(tmp_path
         ("data.tokens", torch.full((2, 2), 0.5, dtype=torch.float64), "integers"),
         ("data.vocabulary", torch.zeros(15, 3, dtype=torch.float64), "other than 0"),
         ("data.vocabulary", torch.zeros(15, 3), "float64"),
+        ("data.vocabulary", torch.full((15, 3), 1e200, dtype=torch.float64), "in size"),
         ("network.attentions.0.key", None, "attentions.0.key"),
     ],
 )

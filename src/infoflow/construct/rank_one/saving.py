@@ -20,7 +20,7 @@ from torch import Tensor
 
 from infoflow.certificates import Certificate
 from infoflow.construct.rank_one.certificate import certify_gap, enclose, rounding_bound
-from infoflow.construct.rank_one.contexts import Contexts, contexts_of
+from infoflow.construct.rank_one.contexts import LARGEST, Contexts, contexts_of
 from infoflow.construct.rank_one.head import Head, attention_average, dyadic_shares
 from infoflow.construct.rank_one.memorize import Memorizer, certificate_of
 from infoflow.construct.rank_one.network import Memory
@@ -173,6 +173,9 @@ def _load(tensors: dict[str, Tensor], header: dict[str, Any]) -> tuple[Transform
         raise InfoFlowError("expected data.vocabulary and data.tokens as matrices and no other data in the file.")
     if vocabulary.shape[1] != config.dim or not torch.isfinite(vocabulary).all() or not vocabulary.any(1).all():
         raise InfoFlowError(f"expected finite tokens other than 0 of {config.dim} numbers in data.vocabulary.")
+    size = vocabulary.abs().amax(1)
+    if (size > LARGEST).any() or (size < 1 / LARGEST).any():
+        raise InfoFlowError(f"expected tokens between {1 / LARGEST:g} and {LARGEST:g} in size in data.vocabulary.")
     index = _integers(tokens, "data.tokens")
     if index.min() < -1 or index.max() >= len(vocabulary):
         raise InfoFlowError(f"expected tokens between -1 and {len(vocabulary) - 1}, got others; the file is damaged.")
