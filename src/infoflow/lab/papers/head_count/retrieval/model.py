@@ -1,0 +1,150 @@
+"""Ranking as a task: the T candidates and the query are tokens of a two-layer encoder; the score of a candidate is the
+product of its final state with the query's."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from infoflow.lab.papers.head_count.retrieval.features import NO_WORD
+from infoflow.lab.papers.head_count.retrieval.lists import Lists
+from infoflow.lab.supervised import Samples
+from infoflow.nn import Transformer, TransformerConfig
+
+TEST_SHARE = 5  # one list in five is for testing
+
+
+class Ranker(nn.Module):
+    """Lists of text numbers (M, B, T + 1), the query last, to scores (M, B, T)."""
+
+    content: Tensor
+
+    def __init__(self, content: Tensor, size: int, buckets: int, h: int, head: int, width: int, stack: Any) -> None:
+        super().__init__()
+        self.trained = not content.is_floating_point()
+        dim = size if self.trained else content.shape[-1]
+        self.words = nn.Parameter(torch.empty(*stack, buckets, dim)) if self.trained else None
+        config = TransformerConfig(
+            dim=dim + 1,  # the last coordinate marks the query
+            heads=(h, h),
+            head_dims=(head, head),
+            widths=(width, width),
+            activation="gelu",
+            ffn_skip=True,
+            readout=False,
+            cls=False,
+        )
+        self.transformer = Transformer(config, stack)
+        self.register_buffer("content", content, persistent=False)
+
+    def vectors(self, lists: Int[Tensor, "M B columns"]) -> Float[Tensor, "M B columns dim"]:
+        """The mean of a text's word vectors, or its frozen embedding, at unit length."""
+        found = self.content[lists]
+        if self.words is not None:
+            M, buckets, dim = self.words.shape
+            offset = torch.arange(M, device=lists.device).view(M, 1, 1, 1) * buckets
+            real = (found != NO_WORD).unsqueeze(-1)
+            table = self.words.view(M * buckets, dim)
+            found = (table[found.clamp(min=0) + offset] * real).sum(-2)
+        return nn.functional.normalize(found, dim=-1)
+
+    def forward(self, lists: Int[Tensor, "M B columns"]) -> Float[Tensor, "M B T"]:
+        x = self.vectors(lists)
+        mark = torch.zeros_like(x[..., :1])
+        mark[..., -1, :] = 1.0
+        state = self.transformer(torch.cat([x * x.shape[-1] ** 0.5, mark], -1))
+        scores: Tensor = (state[..., :-1, :] * state[..., -1:, :]).sum(-1) / state.shape[-1] ** 0.5
+        return scores
+
+    def cosine(self, lists: Int[Tensor, "M B columns"]) -> Float[Tensor, "M B T"]:
+        x = self.vectors(lists)
+        return (x[..., :-1, :] * x[..., -1:, :]).sum(-1)
+
+    def initialise(self, generator: torch.Generator) -> None:
+        if self.words is not None:
+            self.words.data.normal_(0.0, 1.0, generator=generator)
+        self.transformer.initialise(generator)
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """Lists of one length with one kind of content; the label is where the relevant candidate stands."""
+
+    lists: Lists
+    content: Tensor = field(repr=False)
+    features: str  # "words" or "minilm"
+    T: int
+    h: int
+    size: int  # of trained word vectors
+    buckets: int
+    head: int
+    width: int
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        names = ("features", "T", "h", "size", "buckets", "head", "width")
+        settings = {name: getattr(self, name) for name in names}
+        longest = self.content.shape[-1]
+        return {
+            "kind": "ranking",
+            "source": self.lists.source,
+            "text": self.lists.digest,
+            "longest": longest,
+            **settings,
+        }
+
+    def network(self, stack: tuple[int, ...]) -> nn.Module:
+        return Ranker(self.content, self.size, self.buckets, self.h, self.head, self.width, stack)
+
+    def samples(self, seeds: Sequence[int]) -> Samples:
+        """The same lists, split and shuffled places for every model: the split is by list, from a fixed seed."""
+        x, y = shuffled(self.lists.of_length(self.T))
+        cut = len(x) - len(x) // TEST_SHARE
+        return Samples(x[None, :cut], y[None, :cut], x[None, cut:], y[None, cut:])
+
+    def loss(self, output: Tensor, y: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(output.flatten(0, 1), y.flatten(), reduction="none").view(y.shape).mean(1)
+
+    def errors(self, output: Tensor, y: Tensor) -> dict[str, Tensor]:
+        finite = torch.where(output.isfinite().all(-1), 1.0, torch.nan)
+        return {"accuracy": (output.argmax(-1) == y) * finite}
+
+    def keep(self, network: nn.Module, samples: Samples) -> list[dict[str, Any]]:
+        """Accuracy on the native lists, where there are some of this length."""
+        models = next(network.parameters()).shape[0]
+        x, y = shuffled(self.lists.of_length(self.T, native=True))
+        if not len(x):
+            return [{} for _ in range(models)]
+        x, y = x.to(samples.x.device), y.to(samples.x.device)
+        right = (network(x.expand(models, *x.shape)).argmax(-1) == y).double().mean(1)
+        return [{"native accuracy": float(share), "native lists": len(x)} for share in right]
+
+    def cosine_accuracy(self, native: bool = False) -> float | None:
+        """The candidate of largest cosine with the query, nothing trained (word vectors as they are drawn, seed 0)."""
+        x, y = shuffled(self.lists.of_length(self.T, native=native))
+        if not native:
+            cut = len(x) - len(x) // TEST_SHARE
+            x, y = x[cut:], y[cut:]
+        if not len(x):
+            return None
+        network: Any = self.network((1,))
+        if network.words is not None:
+            network.words.data.normal_(0.0, 1.0, generator=torch.Generator().manual_seed(0))
+        with torch.no_grad():
+            found = torch.cat([network.cosine(part[None])[0].argmax(-1) for part in x.split(256)])
+        return float((found == y).double().mean())
+
+
+def shuffled(lists: Any) -> tuple[Int[Tensor, "lists columns"], Int[Tensor, " lists"]]:
+    """Rows in a fixed random order with candidates in random places, the query moved last; the label is 0-based."""
+    rng = np.random.default_rng(0)
+    rows = lists[rng.permutation(len(lists))]
+    T = lists.shape[1] - 1
+    order = np.argsort(rng.random((len(rows), T)), axis=1)
+    candidates = np.take_along_axis(rows[:, 1:], order, axis=1)
+    x = np.concatenate([candidates, rows[:, :1]], axis=1)
+    return torch.from_numpy(x), torch.from_numpy((order == 0).argmax(1))

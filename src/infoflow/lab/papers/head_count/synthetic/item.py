@@ -1,0 +1,117 @@
+"""Head count, synthetic: y = sum_i max_t a_i'x(t) with D = 4 maxima wants four heads, whatever the width."""
+
+from math import log10
+from typing import Any
+
+from infoflow import targets
+from infoflow.architecture import Architecture
+from infoflow.flow.predict import predict
+from infoflow.lab.item import Context, Item, Outcome, printed
+from infoflow.lab.sweep import cells, train_cells
+from infoflow.train.recipe import Recipe, Run
+
+HEAD_SIZE = 8  # per head, so E = 8 h: far below T d, where one head could memorise
+FULL = Recipe(samples=36_000, validation=4_000, batch=256, epochs=200, lr=3e-3, decay=0.0, encoder="mlp",
+              encoder_activation="relu", residual=False, evaluate_every=5)  # fmt: skip
+QUICK = FULL.with_(samples=4_000, validation=500, batch=128, epochs=40, lr=1e-2, evaluate_every=10)
+LENGTHS = (8, 16, 32, 64, 128)
+Key = tuple[int, int, int]  # T, h, N
+
+
+def plan(context: Context) -> dict[Key, list[Run]]:
+    """Every T and h at one width, and every width and h at one T."""
+    full = context.preset == "full"
+    heads, seeds = (range(1, 7), 4) if full else (range(1, 6), 1)
+    lengths: tuple[int, ...] = LENGTHS if full else (8,)
+    if context.parts:
+        lengths = tuple(int(part.removeprefix("T=")) for part in context.parts)
+    at, usual, widths = (32, 128, (16, 32, 64, 256)) if full else (8, 32, (8,))
+    keys = [(T, h, usual) for T in lengths for h in heads]
+    keys += [(at, h, N) for N in widths for h in heads if at in lengths]
+    target, recipe = targets.sum_of_maxima(D=4, d=4, seed=0), FULL if full else QUICK
+    return {
+        (T, h, N): [
+            Run(target, Architecture(h, HEAD_SIZE * h, N), T, seed, recipe.with_(encoder_width=N))
+            for seed in range(seeds)
+        ]
+        for T, h, N in keys
+    }
+
+
+def run(context: Context) -> Outcome:
+    grid = plan(context)
+    results = train_cells(context, grid, "head count")
+    rows = []
+    for (T, h, N), summary in cells(results).items():
+        first = grid[T, h, N][0]
+        rows.append(
+            {
+                "T": T,
+                "h": h,
+                "N": N,
+                "mean": summary.mean,
+                "median": summary.median,
+                "quartiles": summary.quartiles_text(),
+                "failed": summary.failed,
+                "log10 N": log10(N),
+                "log10 NMSE": log10(summary.mean) if summary.mean else None,
+                "predicted": predict(first.target, first.arch.with_(width=None), T=T).verdict,
+            }
+        )
+    columns = ["T", "h", "N", "mean", "median", "quartiles", "failed", "log10 N", "log10 NMSE", "predicted"]
+    N = max(N for _, _, N in grid) if context.preset == "quick" else 128
+    remarks = [_transition(rows, T, N) for T in sorted({T for T, _, _ in grid})]
+    remarks.append(
+        "the slides print figures only, no numbers; `predicted` speaks of the model with residual connections"
+    )
+    figures = {"nmse_against_heads": _heads_figure(rows, N), "nmse_against_width": _width_figure(rows)}
+    return Outcome(columns, rows, results.runs(), remarks, figures, {"transition": printed(__package__)["transition"]})
+
+
+def _transition(rows: list[dict[str, Any]], T: int, N: int) -> str:
+    """Where the NMSE falls most from one head count to the next."""
+    mean = {row["h"]: row["mean"] for row in rows if row["T"] == T and row["N"] == N and row["mean"]}
+    falls = {h: mean[h - 1] / mean[h] for h in mean if h - 1 in mean}
+    if not falls:
+        return f"T={T}: too few head counts for a transition"
+    h = max(falls, key=lambda count: falls[count])
+    said = ", ".join(f"{count}: {value:.2e}" for count, value in sorted(mean.items()))
+    return f"T={T}, N={N}: NMSE by heads {said}; the largest fall, {falls[h]:.3g} times, comes with head {h} (paper: 4)"
+
+
+def _heads_figure(rows: list[dict[str, Any]], N: int) -> Any:
+    from infoflow.report import style
+
+    figure, axes = style.figure(5.6, 3.4)
+    for position, T in enumerate(sorted({row["T"] for row in rows})):
+        chosen = [row for row in rows if row["T"] == T and row["N"] == N and row["mean"]]
+        marker = style.MARKERS[position]
+        axes.plot([r["h"] for r in chosen], [r["mean"] for r in chosen], marker=marker, label=f"T = {T}")
+    axes.axvline(4, color=style.MUTED, ls=":", lw=1)
+    axes.set(yscale="log", xlabel="heads h", ylabel="NMSE", title=f"sum of four maxima, N = {N}")
+    axes.legend(fontsize=7)
+    return figure
+
+
+def _width_figure(rows: list[dict[str, Any]]) -> Any:
+    from infoflow.report import style
+
+    T = next(row["T"] for row in reversed(rows))
+    figure, axes = style.figure(5.6, 3.4)
+    for position, h in enumerate(sorted({row["h"] for row in rows})):
+        chosen = sorted((r for r in rows if r["T"] == T and r["h"] == h and r["mean"]), key=lambda r: r["N"])
+        marker = style.MARKERS[position]
+        axes.plot([r["N"] for r in chosen], [r["mean"] for r in chosen], marker=marker, label=f"h = {h}")
+    axes.set(xscale="log", yscale="log", xlabel="width N", ylabel="NMSE", title=f"T = {T}")
+    axes.legend(fontsize=7)
+    return figure
+
+
+ITEM = Item(
+    name="head_count/synthetic",
+    title="Head count: a sum of four maxima wants four heads",
+    quick="T = 8 only, h = 1..5, N = 8 and 32, 4,000 samples, 40 epochs, 1 seed",
+    full="T = 8..128, h = 1..6 at N = 128; N = 16..256 at T = 32; 36,000 + 4,000 samples, 200 epochs, 4 seeds",
+    run=run,
+    parts=tuple(f"T={T}" for T in LENGTHS),
+)

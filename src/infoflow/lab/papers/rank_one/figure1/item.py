@@ -1,0 +1,115 @@
+"""Rank-1 Figure 1: training accuracy of rank-1 Transformers of 1, 3 and 6 layers on tagged text, beside what any
+model of its kind could reach and what one untrained, constructed rank-1 head reaches."""
+
+from typing import Any
+
+from infoflow.construct.rank_one.text import TaggedText, ceilings, memorize_text, read_conll
+from infoflow.lab.item import Context, Item, Outcome, printed
+from infoflow.lab.papers.rank_one.figure1.model import Tagging, synthetic_text
+from infoflow.lab.supervised import Cell, Schedule, spread, train_grid
+
+FILES = ("train.txt.gz", "wikigold.conll.gz")
+DEPTHS = (1, 3, 6)
+NAMES = {
+    "majority": "the most frequent tag",
+    "word": "the word alone",
+    "order_free": "the word and its sentence's multiset",
+    "positions": "the sentence and the position",
+}
+
+
+def run(context: Context) -> Outcome:
+    full = context.preset == "full"
+    text, source = _text(context)
+    if full:
+        size, width, epochs, seeds, every = 256, 1024, 400, (0,), 10
+    else:
+        text = TaggedText(text.words[:128], text.tags[:128])
+        size, width, epochs, seeds, every = 32, 64, 30, (0,), 5
+    depths = [depth for depth in DEPTHS if not context.parts or f"layers={depth}" in context.parts]
+    grid = {}
+    for depth in depths:
+        rate = (3e-4 if depth == 6 else 1e-3) if full else 3e-3
+        task = Tagging(text, source, depth, size, width)
+        grid[depth] = [Cell(task, Schedule(epochs, 32, rate, every), seed) for seed in seeds]
+    results = train_grid(context, grid, "figure 1", stack=4)
+    lines = ceilings(text)
+    built = memorize_text(text, dense_places=400 if not full else 4000).accuracy
+    return _outcome(context, text, source, results, lines, built, epochs)
+
+
+def _text(context: Context) -> tuple[TaggedText, str]:
+    if context.data is None and context.preset == "quick":
+        return synthetic_text(sentences=128, seed=0), "sentences made in code"
+    path = context.file("rank_one/figure1", *FILES)
+    return read_conll(path), path.name
+
+
+def _outcome(
+    context: Context,
+    text: TaggedText,
+    source: str,
+    results: dict[int, list[dict[str, Any]]],
+    lines: dict[str, float],
+    built: float,
+    epochs: int,
+) -> Outcome:
+    paper = printed(__package__)["one_layer_800_epochs"] if source == "train.txt.gz" else None
+    rows: list[dict[str, Any]] = []
+    for depth, records in results.items():
+        mean, deviation = spread(records, "accuracy")
+        known = f"{paper} at 800 epochs" if depth == 1 and paper and context.preset == "full" else None
+        failed = sum(record["failed"] for record in records)
+        rows.append(
+            {
+                "what": f"trained, {depth} layer{'s' * (depth > 1)}",
+                "paper": known,
+                "accuracy": mean,
+                "std": deviation,
+                "failed": failed,
+            }
+        )
+    rows += [{"what": f"ceiling: {NAMES[name]}", "accuracy": value} for name, value in lines.items()]
+    rows.append({"what": "one rank-1 head, constructed, untrained", "accuracy": built})
+    remarks = [
+        f"{source}: {len(text.words)} sentences, {text.size} tokens; training accuracy of real tokens, {epochs} epochs",
+        "a lookup of the word alone, without attention, is the line a trained model must pass to show context",
+    ]
+    runs = [record for records in results.values() for record in records]
+    return Outcome(
+        ["what", "paper", "accuracy", "std", "failed"],
+        rows,
+        runs,
+        remarks,
+        {"figure1": _figure(results, lines, built)},
+        {"ceilings": lines, "constructed": built, "source": source},
+    )
+
+
+def _figure(results: dict[int, list[dict[str, Any]]], lines: dict[str, float], built: float) -> Any:
+    from infoflow.report import style
+
+    figure, axes = style.figure(6.4, 3.8)
+    for position, (depth, records) in enumerate(results.items()):
+        for number, record in enumerate(records):
+            y = [value if value is not None else float("nan") for value in record["curves"]["accuracy"]]
+            label = f"{depth} layer{'s' * (depth > 1)}" if number == 0 else None
+            axes.plot(record["epochs"], y, color=style.COLOURS[position], ls=("-", "--", ":")[position], label=label)
+    for name, value in lines.items():
+        axes.axhline(value, color=style.MUTED, lw=0.8)
+        axes.text(0, value, NAMES[name], fontsize=6, va="bottom", color=style.MUTED)
+    axes.axhline(built, color=style.COLOURS[4], lw=1.2, label="one head, constructed")
+    axes.set(xlabel="epoch", ylabel="training accuracy", title="rank-1 Transformers")
+    axes.legend(fontsize=7, loc="lower right")
+    return figure
+
+
+ITEM = Item(
+    name="rank_one/figure1",
+    title="Rank-1 Transformers Figure 1: training accuracy of 1, 3 and 6 layers on tagged text",
+    quick="128 sentences (of --data, or made in code when there is none), d = 32, width 64, 30 epochs instead of 400",
+    full="CoNLL-2003 NER (or wikigold), d = 256, width 1024, batch 32, 400 epochs, Adam 1e-3 (6 layers: 3e-4), 1 seed",
+    run=run,
+    data="train.txt.gz (CoNLL-2003) or wikigold.conll.gz",
+    parts=tuple(f"layers={depth}" for depth in DEPTHS),
+)

@@ -1,0 +1,275 @@
+"""A small stacked trainer for tasks that are not a `Target`: regression on tokens, tagging, ranking.
+
+Models of one shape are stacked along a leading axis and trained in one pass with Adam. A model draws its weights, its
+data where these are its own, and the order in which it sees them from its own seed, and every operation carries the
+model axis, so a model ends as if it had been trained alone (up to rounding). Each finished model is one JSON file in
+the item's store, so a stopped item goes on with the models that are missing.
+"""
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from infoflow.errors import InfoFlowError, JobError
+from infoflow.files import write_json
+from infoflow.lab.item import Context
+from infoflow.progress import Progress
+from infoflow.train.device import check_device
+from infoflow.train.stack import BETAS, EPS
+
+FORMAT = 1  # changes when the same cell would give other numbers
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long and how fast; Adam with constant rate, every epoch a fresh permutation, the last batch may be short."""
+
+    epochs: int
+    batch: int
+    lr: float
+    evaluate_every: int = 1  # epochs
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Training and test data with a leading model axis of M, or of 1 where all models share them: (M or 1, N, ...)."""
+
+    x: Tensor
+    y: Tensor
+    x_test: Tensor
+    y_test: Tensor
+
+
+class Task(Protocol):
+    """What a cell is. `identity` holds every setting that decides the result, as plain JSON values."""
+
+    @property
+    def identity(self) -> dict[str, Any]: ...
+
+    def network(self, stack: tuple[int, ...]) -> nn.Module:
+        """An uninitialised network, with `initialise(generator)` when `stack` is empty."""
+
+    def samples(self, seeds: Sequence[int]) -> Samples: ...
+
+    def loss(self, output: Tensor, y: Tensor) -> Float[Tensor, " M"]: ...
+
+    def errors(self, output: Tensor, y: Tensor) -> dict[str, Float[Tensor, "M B"]]:
+        """Measures of every test sample; their mean over the test set is reported."""
+
+    def keep(self, network: nn.Module, samples: Samples) -> list[dict[str, Any]]:
+        """What else a trained model leaves: one dictionary of plain values per model."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One model: a task, a schedule, a seed."""
+
+    task: Task
+    schedule: Schedule
+    seed: int
+
+    def identity(self) -> dict[str, Any]:
+        settings = {"task": self.task.identity, "schedule": asdict(self.schedule), "seed": self.seed}
+        return {"format": FORMAT, **settings}
+
+    @property
+    def key(self) -> str:
+        text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def stacked(make: Callable[[tuple[int, ...]], Any], seeds: Sequence[int]) -> nn.Module:
+    """One network with a model axis, each model initialised from its own seed alone."""
+    rows = []
+    for seed in seeds:
+        single = make(())
+        single.initialise(torch.Generator().manual_seed(seed))
+        rows.append([parameter.data for parameter in single.parameters()])
+    network: nn.Module = make((len(seeds),))
+    with torch.no_grad():
+        for parameter, values in zip(network.parameters(), zip(*rows, strict=True), strict=True):
+            parameter.copy_(torch.stack(values))
+    return network
+
+
+def train_stack(
+    task: Task, schedule: Schedule, seeds: Sequence[int], device: torch.device, progress: Callable[[int], None]
+) -> list[dict[str, Any]]:
+    """Train the models of `seeds` together; one plain dictionary per model: curves of every measure and what is kept.
+
+    The loss of each model enters the sum once, so gradients and Adam's steps never mix models.
+    """
+    start = time.perf_counter()
+    network = stacked(task.network, seeds).to(device)
+    data = task.samples(seeds)
+    data = Samples(data.x.to(device), data.y.to(device), data.x_test.to(device), data.y_test.to(device))
+    optimiser = Adam(network, schedule.lr)
+    curve = [(0, evaluate(task, network, data, len(seeds), schedule.batch))]
+    streams = [torch.Generator().manual_seed(2**32 + seed) for seed in seeds]
+    count = data.x.shape[1]
+    for epoch in range(1, schedule.epochs + 1):
+        order = torch.stack([torch.randperm(count, generator=stream) for stream in streams]).to(device)
+        for chosen in order.split(schedule.batch, dim=1):
+            step(task, network, optimiser, pick(data.x, chosen), pick(data.y, chosen))
+        if epoch % schedule.evaluate_every == 0 or epoch == schedule.epochs:
+            curve.append((epoch, evaluate(task, network, data, len(seeds), schedule.batch)))
+        progress(epoch)
+    with torch.no_grad():
+        kept = task.keep(network, data)
+    seconds = time.perf_counter() - start
+    return [_record(curve, kept[i], i, seconds, len(seeds)) for i in range(len(seeds))]
+
+
+class Adam:
+    """Adam with constant rate over a stack; the numbers of torch.optim.Adam without loading its compiler."""
+
+    def __init__(self, network: nn.Module, lr: float) -> None:
+        self.parameters: list[Tensor] = list(network.parameters())
+        self.first = [torch.zeros_like(parameter) for parameter in self.parameters]
+        self.second = [torch.zeros_like(parameter) for parameter in self.parameters]
+        self.lr, self.steps = lr, 0
+
+    @torch.no_grad()
+    def step(self, gradients: tuple[Tensor, ...]) -> None:
+        self.steps += 1
+        torch._foreach_lerp_(self.first, gradients, 1 - BETAS[0])
+        torch._foreach_mul_(self.second, BETAS[1])
+        torch._foreach_addcmul_(self.second, gradients, gradients, 1 - BETAS[1])
+        size = torch._foreach_sqrt(self.second)
+        torch._foreach_div_(size, math.sqrt(1 - BETAS[1] ** self.steps))
+        torch._foreach_add_(size, EPS)
+        torch._foreach_addcdiv_(self.parameters, self.first, size, -self.lr / (1 - BETAS[0] ** self.steps))
+
+
+def step(task: Task, network: nn.Module, optimiser: Adam, x: Tensor, y: Tensor) -> None:
+    optimiser.step(torch.autograd.grad(task.loss(network(x), y).sum(), optimiser.parameters))
+
+
+def pick(values: Tensor, chosen: Int[Tensor, "M B"]) -> Tensor:
+    """values (M or 1, N, ...) at each model's own rows: (M, B, ...)."""
+    if values.shape[0] == 1:
+        return values[0][chosen]
+    return values[torch.arange(len(chosen), device=values.device).unsqueeze(1), chosen]
+
+
+@torch.no_grad()
+def evaluate(task: Task, network: nn.Module, data: Samples, models: int, batch: int) -> dict[str, Float[Tensor, " M"]]:
+    """The mean of every measure over the test samples, in float64."""
+    totals: dict[str, Tensor] = {}
+    count = data.x_test.shape[1]
+    for rows in torch.arange(count, device=data.x_test.device).split(batch):
+        chosen = rows.expand(models, -1)
+        for name, values in task.errors(network(pick(data.x_test, chosen)), pick(data.y_test, chosen)).items():
+            totals[name] = totals.get(name, 0) + values.double().sum(1)
+    return {name: (total / count).cpu() for name, total in totals.items()}
+
+
+def _record(curve: list[Any], kept: dict[str, Any], index: int, seconds: float, models: int) -> dict[str, Any]:
+    names = list(curve[0][1])
+    final = {name: _finite(float(curve[-1][1][name][index])) for name in names}
+    return {
+        "epochs": [epoch for epoch, _ in curve],
+        "curves": {name: [_finite(float(values[name][index])) for _, values in curve] for name in names},
+        "final": final,
+        "failed": any(value is None for value in final.values()),
+        "kept": kept,
+        "seconds": round(seconds, 3),
+        "stacked": models,
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if abs(value) < float("inf") else None  # False for NaN as well
+
+
+def train_grid(
+    context: Context, grid: Mapping[Any, Sequence[Cell]], title: str, stack: int = 64
+) -> dict[Any, list[dict[str, Any]]]:
+    """Every cell of the grid, finished ones from the store; cells that differ in their seed alone are stacked."""
+    device = check_device(context.device)
+    cells = {cell.key: cell for members in grid.values() for cell in members}
+    groups: dict[str, list[Cell]] = {}
+    for key, cell in cells.items():
+        if not _path(context, key).exists():
+            same = json.dumps({**cell.identity(), "seed": 0}, sort_keys=True)
+            groups.setdefault(same, []).append(cell)
+    parts = [group[at : at + stack] for group in groups.values() for at in range(0, len(group), stack)]
+    begin = time.monotonic()
+    with Progress(title, sum(part[0].schedule.epochs for part in parts)) as bar:
+        done = 0
+        for number, part in enumerate(parts):
+            if context.seconds is not None and time.monotonic() - begin > context.seconds:
+                raise JobError(
+                    f"expected to finish {len(parts)} stacks of {title}, finished {number} in {context.seconds:g} s; "
+                    f"the same call goes on from {context.store}."
+                )
+            before = done
+            _train_part(context, part, device, lambda epoch, before=before: bar.update(before + epoch))  # type: ignore[misc]
+            done += part[0].schedule.epochs
+    return {name: [_read(_path(context, cell.key), cell) for cell in members] for name, members in grid.items()}
+
+
+def _train_part(context: Context, part: list[Cell], device: torch.device, progress: Callable[[int], None]) -> None:
+    seeds = [cell.seed for cell in part]
+    for cell, record in zip(part, train_stack(part[0].task, part[0].schedule, seeds, device, progress), strict=True):
+        payload = {"key": cell.key, "identity": cell.identity(), "device": str(device), **record}
+        write_json(_path(context, cell.key), payload)
+
+
+def _path(context: Context, key: str) -> Path:
+    return context.store / f"{key}.json"
+
+
+def _read(path: Path, cell: Cell) -> dict[str, Any]:
+    try:
+        payload: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        payload = None
+    if not isinstance(payload, dict) or payload.get("key") != cell.key or not isinstance(payload.get("final"), dict):
+        raise InfoFlowError(f"expected a finished cell in {path}, could not read one; remove the file to train again.")
+    return payload
+
+
+def spread(records: Sequence[dict[str, Any]], name: str) -> tuple[float | None, float | None]:
+    """Mean and standard deviation of a final measure over the models where it is finite."""
+    values = torch.tensor([r["final"][name] for r in records if r["final"][name] is not None], dtype=torch.float64)
+    if not len(values):
+        return None, None
+    return float(values.mean()), float(values.std()) if len(values) > 1 else 0.0
+
+
+def throughput(task: Task, batch: int, lr: float, models: int, steps: int, device: torch.device) -> dict[str, float]:
+    """Model-steps a second, `models` stacked against the same models one after the other, in one run."""
+    rates = {}
+    ways: dict[str, list[list[int]]] = {"stacked": [list(range(models))], "one by one": [[m] for m in range(models)]}
+    for name, groups in ways.items():
+        seconds = 0.0
+        for seeds in groups:
+            network = stacked(task.network, seeds).to(device)
+            data = task.samples(seeds)
+            x, y = (values[:, :batch].expand(len(seeds), *values[:, :batch].shape[1:]) for values in (data.x, data.y))
+            x, y = x.to(device), y.to(device)
+            optimiser = Adam(network, lr)
+            step(task, network, optimiser, x, y)  # warm: buffers exist from here on
+            seconds += _timed(task, network, optimiser, x, y, steps)
+        rates[name] = models * steps / seconds
+    return rates
+
+
+def _timed(task: Task, network: nn.Module, optimiser: Adam, x: Tensor, y: Tensor, steps: int) -> float:
+    wait = torch.cuda.synchronize if x.device.type == "cuda" else (lambda: None)
+    wait()
+    start = time.perf_counter()
+    for _ in range(steps):
+        step(task, network, optimiser, x, y)
+    wait()
+    return time.perf_counter() - start

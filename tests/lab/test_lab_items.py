@@ -1,0 +1,82 @@
+"""The registry and its folders, the helpers of a table, items that run in seconds, and identities that never move."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from infoflow import targets
+from infoflow.architecture import Architecture
+from infoflow.errors import InfoFlowError
+from infoflow.lab.item import Outcome, cell, markdown
+from infoflow.lab.registry import ITEMS, find
+from infoflow.lab.reproduce import reproduce
+from infoflow.train.recipe import Recipe, Run
+
+
+def test_the_registry_lists_every_folder() -> None:
+    papers = Path(str(files("infoflow.lab.papers")))
+    found = {f"{path.parent.parent.name}/{path.parent.name}" for path in papers.glob("*/*/item.py")}
+    assert found == set(ITEMS)
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_every_item_is_whole(name: str) -> None:
+    item = find(name)
+    assert item.name == name
+    assert item.title
+    assert item.quick
+    assert item.full
+    folder = files(f"infoflow.lab.papers.{name.replace('/', '.')}")
+    readme = folder.joinpath("README.md").read_text(encoding="utf-8")
+    said = " ".join(readme.split())
+    if folder.joinpath("printed.json").is_file():
+        assert json.loads(folder.joinpath("printed.json").read_text(encoding="utf-8"))["source"]
+    else:
+        assert "prints no number" in said or "Drawn from the objects" in said
+
+
+def test_unknown_items_presets_and_parts() -> None:
+    with pytest.raises(InfoFlowError, match="did you mean 'infoflow/table11'"):
+        find("infoflow/tabel11")
+    with pytest.raises(InfoFlowError, match="quick or full"):
+        reproduce("infoflow/figures", preset="fast")  # type: ignore[arg-type]
+    with pytest.raises(InfoFlowError, match="parts among"):
+        reproduce("infoflow/table11", parts=("D=7",))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, ""), (0.0, "0"), (0.5, "0.5"), (1234.5, "1.23e+03"), (1e-4, "1.00e-04"), (3, "3"), ("a", "a")],
+)
+def test_cells(value: object, text: str) -> None:
+    assert cell(value) == text
+
+
+def test_markdown_has_rows_then_remarks() -> None:
+    lines = markdown(Outcome(["a", "b"], [{"a": 1}], remarks=["so it is"])).splitlines()
+    assert lines == ["| a | b |", "|---|---|", "| 1 |  |", "", "- so it is"]
+
+
+def test_the_drawn_figures(tmp_path: Path) -> None:
+    result = reproduce("infoflow/figures", out=tmp_path)
+    assert [row["ours"] for row in result["rows"]] == [row["paper"] for row in result["rows"]]
+    assert all((tmp_path / name).stat().st_size for name in result["figures"])
+    assert json.loads((tmp_path / "result.json").read_text())["item"] == "infoflow/figures"
+
+
+def test_full_without_its_data_names_the_files(tmp_path: Path) -> None:
+    for name in ("rank_one/figure1", "head_count/retrieval"):
+        with pytest.raises(InfoFlowError, match="--data FOLDER"):
+            reproduce(name, preset="full", out=tmp_path)
+
+
+def test_younger_fields_leave_old_keys_alone() -> None:
+    def run(recipe: Recipe) -> Run:
+        return Run(targets.pairwise_max(D=2), Architecture(2, 8, 16), 8, 0, recipe)
+
+    assert run(Recipe()).key == "4a185743839ebf8587f57a9d"  # as computed before the fields existed
+    assert len({run(r).key for r in (Recipe(), Recipe(residual=False), Recipe(encoder_activation="relu"))}) == 3
+    config = run(Recipe(residual=False, encoder="mlp", encoder_activation="relu")).config()
+    assert (config.residual, config.encoder_activation, config.activation) == (False, "relu", "gelu")

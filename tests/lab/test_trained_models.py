@@ -1,0 +1,98 @@
+"""The models behind the figures: what they compute, against the constructions they stand beside."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from infoflow.construct.rank_one.text import TaggedText, ceilings
+from infoflow.lab.item import Context
+from infoflow.lab.papers.rank_one.figure1.model import PADDING, Tagging, synthetic_text
+from infoflow.lab.papers.softmax_attention.figure2 import item as figure2
+from infoflow.lab.papers.softmax_attention.model import Guided
+from infoflow.lab.papers.softmax_attention.tasks import Sequences, Truncated, slope
+from infoflow.lab.supervised import Schedule, train_stack
+
+
+def test_the_guided_head_contains_theorem_3_4() -> None:
+    """With q . key = 2 m_k z the guided head is the softmax over -strength (z - L_k)^2, so near Range(z)."""
+    anchors = torch.linspace(-1, 1, 41, dtype=torch.float64)
+    head = Guided(d=1, n=3, hidden=2, anchors=anchors, strength=4000.0, stack=()).double()
+    with torch.no_grad():
+        head.scale.fill_(1.0)
+        head.embed.weight.fill_(2.0)
+        head.embed.bias.zero_()
+        head.table.copy_((anchors - anchors[0]).unsqueeze(-1))
+        z = torch.tensor([[-3.0, 0.33, 7.0]], dtype=torch.float64)
+        out = head(z.unsqueeze(-1))
+    torch.testing.assert_close(out, z.clamp(-1, 1), atol=0.026, rtol=0)
+
+
+def test_both_conventions_of_the_error() -> None:
+    task = Truncated(n=2, p=3, H=1, a=-1.0, b=1.0, d=2, hidden=4, count=10)
+    output = torch.zeros(1, 1, 2, 4)
+    output[..., 0], output[..., 3] = 2.0, 1.0
+    errors = task.errors(output, torch.zeros(1, 1, 2))
+    assert errors["one channel"].item() == 4.0
+    assert errors["all channels"].item() == pytest.approx(5.0 / 4)
+
+
+def test_the_construction_stands_beside_with_its_rate() -> None:
+    sizes = [32, 64, 128]
+    beside = [Truncated(n=4, p=p, H=1, a=-5.0, b=5.0, count=500).beside(0) for p in sizes]
+    assert slope([float(p) for p in sizes], [entry["sup"] for entry in beside]) == pytest.approx(-1, abs=0.3)
+    assert slope([float(p) for p in sizes], [entry["construction"] for entry in beside]) == pytest.approx(-2, abs=0.4)
+    for entry in beside:
+        assert entry["construction"] <= entry["sup"] ** 2
+        assert entry["linear regression"] < entry["mean predictor"]
+
+
+def test_the_many_headed_construction_and_the_sequences() -> None:
+    heads = Truncated(n=5, p=6, H=4, a=-5.0, b=5.0, count=50).beside(0)
+    assert heads["sup"] < 10 / (3 * 4)  # spacing (b - a) / ((n - 2) H), half of it and what the softmax leaks
+    short = Sequences(n=3, p=64, H=2, hidden=4, d=2, m=4, count=200).beside(0)
+    assert short["construction"] < short["mean predictor"]
+
+
+def test_the_sweeps_of_figure_2() -> None:
+    full = figure2.plan(Context("full", Path()))
+    assert len(full) == 14
+    assert {task.n for task in full.values()} == {50}
+    assert set(figure2.plan(Context("full", Path(), parts=("H",)))) == {("H", H) for H in (1, 2, 4, 8, 16)}
+
+
+def tagging(depth: int = 1) -> Tagging:
+    return Tagging(TaggedText([["a", "b"], ["b"]], [["X", "Y"], ["X"]]), "test", depth, size=4, width=8)
+
+
+def test_padding_is_neither_seen_nor_counted() -> None:
+    task = tagging(2)
+    x, y, words, tags = task.table
+    assert (words, tags) == (2, 2)
+    assert (x[1, 1], y[1, 1]) == (PADDING, PADDING)
+    network = task.network((1,))
+    for parameter in network.parameters():
+        parameter.data.normal_(generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        padded, alone = network(x[None, 1:]), network(x[None, 1:, :1])
+    torch.testing.assert_close(padded[:, :, :1], alone)
+    right = torch.nn.functional.one_hot(y.clamp(min=0), 2).double()[None]
+    assert task.errors(right, y[None])["accuracy"].mean().item() == pytest.approx(1.0)
+    assert task.errors(1 - right, y[None])["accuracy"].mean().item() == 0.0
+
+
+def test_the_loss_is_a_mean_over_real_tokens() -> None:
+    task = tagging()
+    _, y, _, _ = task.table
+    loss = task.loss(torch.zeros(1, 2, 2, 2), y[None])
+    assert loss.tolist() == pytest.approx([torch.tensor(2.0).log().item()])
+
+
+def test_text_made_in_code_needs_the_sentence_and_never_the_order() -> None:
+    found = ceilings(synthetic_text(60, seed=0))
+    assert found["word"] < found["order_free"] == 1.0
+
+
+def test_a_rank_one_model_memorises_a_little() -> None:
+    record = train_stack(tagging(), Schedule(60, 2, 3e-2, 60), [0], torch.device("cpu"), lambda epoch: None)[0]
+    assert record["final"]["accuracy"] == pytest.approx(1.0)
