@@ -27,7 +27,7 @@ from infoflow.targets.target import Target
 
 RESULTS = Path(__file__).parent / "results" / "refutations.json"
 
-# (target, T, heads, head dimension, positions, trained steps); the gap of an earlier search for comparison, None where there is none
+# (target, T, heads, head dimension, positions, trained steps); the gap of an earlier search
 CASES: list[tuple[str, int, int, int, str, int, float | None]] = [
     ("min_pair", 8, 1, 6, "none", 0, 6.53),
     ("min_pair", 16, 2, 4, "additive", 0, 5.92),
