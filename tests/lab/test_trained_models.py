@@ -15,12 +15,12 @@ from infoflow.lab.supervised import Schedule, train_stack
 
 
 def test_the_guided_head_contains_theorem_3_4() -> None:
-    """With q . key = 2 m_k z the guided head is the softmax over -strength (z - L_k)^2, so near Range(z)."""
+    """With q . key = 2 beta m_k z the guided head is the softmax over -beta (z - L_k)^2, so near Range(z)."""
     anchors = torch.linspace(-1, 1, 41, dtype=torch.float64)
-    head = Guided(d=1, n=3, hidden=2, anchors=anchors, strength=4000.0, stack=()).double()
+    head = Guided(d=1, n=3, hidden=2, anchors=anchors, beta=4000.0, stack=()).double()
     with torch.no_grad():
         head.scale.fill_(1.0)
-        head.embed.weight.fill_(2.0)
+        head.embed.weight.fill_(2.0 * 4000.0)
         head.embed.bias.zero_()
         head.table.copy_((anchors - anchors[0]).unsqueeze(-1))
         z = torch.tensor([[-3.0, 0.33, 7.0]], dtype=torch.float64)

@@ -106,30 +106,28 @@ class TwoLayers(nn.Module):
 class Guided(nn.Module):
     """Figure 3: the last row of K holds the anchors, V holds them in one row, the rest is trained.
 
-        score[k, i] = lambda (q_i . key_k - m_k (m_k + 2 L_0)),  m_k = L_k - L_0
+        score[k, i] = q_i . key_k - beta m_k (m_k + 2 L_0),  m_k = L_k - L_0
 
-    With q_i . key_k = 2 m_k z_i this is -lambda (z_i - L_k)^2 up to what does not depend on k: Theorem 3.4.
+    With q_i . key_k = 2 beta m_k z_i this is -beta (z_i - L_k)^2 up to what does not depend on k: Theorem 3.4.
     """
 
     anchors: Tensor
 
-    def __init__(
-        self, d: int, n: int, hidden: int, anchors: Float[Tensor, " p"], strength: float, stack: Stack
-    ) -> None:
+    def __init__(self, d: int, n: int, hidden: int, anchors: Float[Tensor, " p"], beta: float, stack: Stack) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.empty(*stack, n, d))
         self.embed = Linear(d, hidden - 1, stack)
         self.table = nn.Parameter(torch.empty(*stack, len(anchors), hidden - 1))
-        self.strength = strength
+        self.beta = beta
         self.register_buffer("anchors", anchors)
 
     def attended(self, x: Float[Tensor, "... n d"]) -> Attended:
         q = self.embed(x * rows_of(self.scale, x))
         move = self.anchors - self.anchors[0]
-        fixed = -(move * (move + 2 * self.anchors[0])).unsqueeze(-1)
+        fixed = -self.beta * (move * (move + 2 * self.anchors[0])).unsqueeze(-1)
         q = torch.cat([q, torch.ones_like(q[..., :1])], -1)
         k = torch.cat([self.table, fixed.expand(*self.table.shape[:-1], 1)], -1)
-        return attention(q, rows_of(k, q), self.anchors.unsqueeze(-1), self.strength)
+        return attention(q, rows_of(k, q), self.anchors.unsqueeze(-1))
 
     def forward(self, x: Float[Tensor, "... n d"]) -> Float[Tensor, "... n"]:
         return self.attended(x).values[..., 0]

@@ -11,7 +11,7 @@ from infoflow.lab.supervised import Cell, Schedule, spread, throughput, train_gr
 
 FULL = Schedule(epochs=50, batch=32, lr=1e-3, evaluate_every=10)
 QUICK = Schedule(epochs=50, batch=32, lr=3e-3, evaluate_every=25)
-SWEEPS = ("p", "|b-a|", "H")
+SWEEPS = ("p", "b-a", "H")
 PUBLIC_RUNS = 187  # of the public code's sweep, 50 epochs of 25 steps each
 
 
@@ -30,8 +30,8 @@ def plan(context: Context) -> dict[tuple[str, float], Truncated]:
     cells: dict[tuple[str, float], Truncated] = {}
     if "p" in chosen:
         cells |= {("p", p): replace(base, p=p) for p in ps}
-    if "|b-a|" in chosen:
-        cells |= {("|b-a|", w): replace(base, a=-w / 2, b=w / 2) for w in widths}
+    if "b-a" in chosen:
+        cells |= {("b-a", w): replace(base, a=-w / 2, b=w / 2) for w in widths}
     if "H" in chosen:
         cells |= {("H", H): replace(base, H=H) for H in heads}
     return cells

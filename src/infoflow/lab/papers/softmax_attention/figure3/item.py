@@ -19,7 +19,7 @@ SHOWN = 3  # test samples
 def run(context: Context) -> Outcome:
     full = context.preset == "full"
     size, count = (30, 1000) if full else (12, 400)
-    schedule = Schedule(epochs=100, batch=32, lr=1e-3, evaluate_every=20) if full else Schedule(60, 32, 2e-2, 20)
+    schedule = Schedule(epochs=100, batch=32, lr=1e-3, evaluate_every=20) if full else Schedule(60, 32, 1e-2, 20)
     tasks = {
         width: Truncated(size, size, 1, -width / 2, width / 2, hidden=10, count=count, beta=30.0, keep_samples=SHOWN)
         for width in WIDTHS
@@ -34,7 +34,7 @@ def run(context: Context) -> Outcome:
         beside = task.beside(SEED)
         rows.append(
             {
-                "|b-a|": width,
+                "b-a": width,
                 "trained MSE": record["final"]["one channel"],
                 f"over {task.hidden} channels": record["final"]["all channels"],
                 "first and last key, trained": ends(trained),
@@ -89,7 +89,7 @@ def _figure(maps: dict[float, tuple[Tensor, Tensor]]) -> Any:
 ITEM = Item(
     name="softmax_attention/figure3",
     title="Softmax attention Figure 3: heat maps of a guided head",
-    quick="p = n = 12, 400 samples, 60 epochs, rate 2e-2",
+    quick="p = n = 12, 400 samples, 60 epochs, rate 1e-2",
     full="p = n = 30, 1000 samples, 100 epochs, rate 1e-3, batch 32, hidden 10, beta = 30, seed 1234",
     run=run,
 )
