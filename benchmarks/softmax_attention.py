@@ -138,6 +138,7 @@ def descents() -> dict[str, Any]:
 
 
 def main() -> None:
+    torch.set_num_threads(1)  # one core is enough, and what else runs on the machine disturbs it less
     payload = {
         "provenance": provenance(),
         "threads": torch.get_num_threads(),
