@@ -10,7 +10,7 @@ from infoflow.lab.papers.softmax_attention.tasks import Truncated, average, slop
 from infoflow.lab.supervised import Cell, Schedule, spread, throughput, train_grid
 
 FULL = Schedule(epochs=50, batch=32, lr=1e-3, evaluate_every=10)
-QUICK = Schedule(epochs=50, batch=32, lr=3e-3, evaluate_every=25)
+QUICK = Schedule(epochs=50, batch=32, lr=1e-2, evaluate_every=25)
 SWEEPS = ("p", "b-a", "H")
 PUBLIC_RUNS = 187  # of the public code's sweep, 50 epochs of 25 steps each
 
@@ -115,7 +115,7 @@ def _figure(rows: list[dict[str, Any]]) -> Any:
 ITEM = Item(
     name="softmax_attention/figure2",
     title="Softmax attention Figure 2: error of one layer against anchors, interval and heads",
-    quick="n = 10, 400 samples, p = 12, 24, 48, three intervals, H = 1, 4, 2 seeds, rate 3e-3; throughput of 17 models",
+    quick="n = 10, 400 samples, p = 12, 24, 48, three intervals, H = 1, 4, 2 seeds, rate 1e-2; throughput of 17 models",
     full="d = 10, n = 50, hidden 32, 1000 samples, 50 epochs of 25 steps, Adam 1e-3, 10 seeds; p to 512, H to 16",
     run=run,
     parts=SWEEPS,
