@@ -108,8 +108,8 @@ for _part in ("stories", "minilm", "rxnmapper"):
 @table
 def probes_planted() -> str:
     payload = _probe("planted")
-    rows = [[row["case"], row["mask"], row["heads"], f"{row['accuracy']:.3f}"] for row in payload["rows"]]
-    return markdown(["planted heads", "mask", "heads", "accuracy"], rows) + source(payload)
+    rows = [[row["case"], row["T"], row["mask"], row["heads"], f"{row['accuracy']:.3f}"] for row in payload["rows"]]
+    return markdown(["planted heads", "T", "mask", "heads", "accuracy"], rows) + source(payload)
 
 
 @table
