@@ -27,7 +27,7 @@ EQ6 = pairwise_max(D=D, d=4, seed=0)
 LEAD = "Know what a Transformer can compute before you train it, and get the proof as weights."
 NEXT = (
     "infoflow predict pairwise_max:D=4,d=4 heads=1,1,1,1,1 embed=24 -T 64",
-    "infoflow build pairwise_max:D=4,d=4 -T 64 --eps 0.01 --out out/ && infoflow certify out/*.safetensors",
+    "infoflow build pairwise_max:D=4,d=4 -T 64 --eps 0.01 --out out/ && infoflow certify out/*.safetensors --seconds 5",
     "infoflow reproduce infoflow/figures",
 )
 ATTACK_SECONDS, REFUTE_SECONDS = 5.0, 8.0
