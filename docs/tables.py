@@ -38,7 +38,8 @@ def number(value: float | None, digits: int = 3) -> str:
 def source(payload: dict[str, Any]) -> str:
     """Where the numbers come from, under the table."""
     made = payload["provenance"]
-    return f"\n<sub>`{made['command']}`, commit {made['commit']}, {made['machine']}</sub>\n"
+    commit = f"commit {made['commit']}" if made["commit"] else "no commit recorded"
+    return f"\n<sub>`{made['command']}`, {commit}, {made['machine']}</sub>\n"
 
 
 @table
@@ -54,6 +55,19 @@ def training() -> str:
             rows.append([payload["provenance"]["machine"], D, *(rates[n] for n in ("plain", "vmap", "jax", "ours")),
                          f"{found['ratio']:.3g}"])  # fmt: skip
     return markdown(["machine", "D", "a module per seed", "vmap", "JAX", "ours", "ours / module"], rows)
+
+
+@table
+def training_scaling() -> str:
+    """Model-steps per second against the number of stacked models, one row per D."""
+    payload = recorded("benchmarks/results/train_cuda.json")
+    counts = list(next(iter(payload["workloads"].values()))["scaling"])
+    rows = [
+        [D, *(f"{found['scaling'][count]:,.0f}" for count in counts), f"{found['floor']['fraction']:.0%}"]
+        for D, found in payload["workloads"].items()
+    ]
+    head = ["D", *(f"{count} models" for count in counts), "of the floor"]
+    return markdown(head, rows) + source(payload)
 
 
 @table
