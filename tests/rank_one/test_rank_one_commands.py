@@ -9,6 +9,8 @@ import pytest
 
 from infoflow.commands.constructions import context_map, equivariant, memorizer
 from infoflow.commands.options import encode
+from infoflow.construct.certification import certify
+from infoflow.construct.rank_one.equivariant import function_named
 from infoflow.errors import InfoFlowError
 from infoflow.nn import files
 
@@ -99,3 +101,21 @@ def test_hostile_files_are_one_sentence(content: str, tmp_path: Path) -> None:
     with pytest.raises(InfoFlowError):
         memorizer.run({"data": str(path)}, tmp_path / "made", 0)
     assert not (tmp_path / "made").exists()
+
+
+def test_equivariant_takes_an_expression_and_certifies_its_file(tmp_path):
+    report = equivariant.run({"function": "x11*(x12+x13)", "d": "1", "n": "3", "D": "4"}, tmp_path, 0)
+    named = function_named("x11*(x12+x13)", 1, 3)
+    X = np.random.default_rng(0).random((5, 3, 1))
+    assert np.allclose(named(X), X * (X.sum(1, keepdims=True) - X))
+    assert report["l2"] < 0.6
+    assert certify(files.load(report["path"]), seconds=0).holds
+
+
+def test_an_expression_is_made_to_commute_with_permutations():
+    named = function_named("x11+x12^2; x21*x13", 2, 3)  # looks at the second and third token differently
+    X = np.random.default_rng(1).random((4, 3, 2))
+    order = [2, 0, 1]
+    assert np.allclose(named(X[:, order]), named(X)[:, order])
+    with pytest.raises(InfoFlowError, match="2 expressions"):
+        function_named("x11*x12", 2, 3)

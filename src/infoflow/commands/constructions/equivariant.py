@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from infoflow.commands.constructions.options import Options
-from infoflow.errors import InfoFlowError, unknown
+from infoflow.errors import InfoFlowError
 
 
 def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
-    from infoflow.construct.rank_one.equivariant import FUNCTIONS, approximate_equivariant, l2_error
+    from infoflow.construct.rank_one.equivariant import FUNCTIONS, approximate_equivariant, function_named, l2_error
     from infoflow.construct.rank_one.off_ramps import certificate_of, save_equivariant
 
     left = Options(options)
@@ -16,12 +16,12 @@ def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
     d, n, D = left.take("d", int, 1), left.take("n", int, 2), left.take("D", int, 16)
     labels, points = left.take("labels", str, "centre"), left.take("points", int, 4000)
     left.done()
-    if name not in FUNCTIONS:
-        raise unknown("function", name, list(FUNCTIONS))
+    function = function_named(name, d, n)
     if points < 1:
         raise InfoFlowError(f"expected --points of at least 1, got {points}.")
-    made = approximate_equivariant(FUNCTIONS[name], d, n, D, labels)
-    path = save_equivariant(made, name, labels, out / f"equivariant_{name}_d{d}_n{n}_D{D}.safetensors")
+    stem = name if name in FUNCTIONS else "expression"
+    made = approximate_equivariant(function, d, n, D, labels)
+    path = save_equivariant(made, name, labels, out / f"equivariant_{stem}_d{d}_n{n}_D{D}.safetensors")
     return {
         "construction": "equivariant",
         "function": name,
@@ -29,7 +29,7 @@ def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
         "n": n,
         "D": D,
         "labels": labels,
-        "l2": l2_error(made, FUNCTIONS[name], points, seed),
+        "l2": l2_error(made, function, points, seed),
         "classes": made.classes,
         "certificate": certificate_of(made).to_json(),
         "gap": made.gap,

@@ -20,9 +20,10 @@ of the labels and 0. Wider plateaus would make ramps steeper, and rounding with 
 """
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import combinations_with_replacement, product
+from itertools import combinations_with_replacement, permutations, product
 from typing import Any, Literal
 
 import numpy as np
@@ -34,7 +35,8 @@ from infoflow.construct.rank_one.contexts import Contexts, contexts_of
 from infoflow.construct.rank_one.head import Head, attention_average
 from infoflow.construct.rank_one.network import BLOCK, set_head
 from infoflow.construct.rank_one.search import relative_gap
-from infoflow.errors import InfoFlowError
+from infoflow.construct.softmax_attention import expression
+from infoflow.errors import InfoFlowError, unknown
 from infoflow.nn import Transformer, TransformerConfig
 
 Function = Callable[[Float[ndarray, "k n d"]], Float[ndarray, "k n d"]]
@@ -279,3 +281,36 @@ def _wave(X: Float[ndarray, "k n d"]) -> Float[ndarray, "k n d"]:
 
 # functions the command line offers by name; each maps (k, n, d) to (k, n, d) and commutes with permutations of tokens
 FUNCTIONS: dict[str, Function] = {"mean_product": _mean_product, "wave": _wave}
+
+MOST_OTHERS = 4  # tokens beside the own one whose orders an expression is averaged over
+
+
+def function_named(text: str, d: int, n: int) -> Function:
+    """A named function, or an expression of a token among the others.
+
+    In an expression column 1 is the token itself and columns 2..n are the others (`x11*x12`, a safe grammar); for d > 1
+    there are d of them, separated by `;`, one per coordinate. It is averaged over the (n - 1)! orders of the others, so
+    that it commutes with permutations of tokens whatever is written.
+    """
+    if text in FUNCTIONS:
+        return FUNCTIONS[text]
+    if re.fullmatch(r"[A-Za-z_]*", text):
+        raise unknown("function", text, list(FUNCTIONS))
+    rows = [expression.parse(part, d, n) for part in text.split(";")]
+    if len(rows) != d:
+        raise InfoFlowError(f"expected {d} expressions separated by ';' (one per coordinate), got {len(rows)}.")
+    if n - 1 > MOST_OTHERS:
+        raise InfoFlowError(f"expected n of at most {MOST_OTHERS + 1} with an expression, got n={n}.")
+
+    def function(X: Float[ndarray, "k n d"]) -> Float[ndarray, "k n d"]:
+        columns = np.swapaxes(X, 1, 2)  # (k, d, n), tokens as columns
+        out = np.zeros_like(X)
+        for token in range(n):
+            orders = list(permutations([other for other in range(n) if other != token]))
+            for order in orders:
+                seen = columns[:, :, [token, *order]]
+                for i, row in enumerate(rows):
+                    out[:, token, i] += row(seen) / len(orders)
+        return out
+
+    return function

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from infoflow.certificates import Certificate
 from infoflow.construct.rank_one.certificate import UNIT, gamma, rounding_bound
-from infoflow.construct.rank_one.equivariant import FUNCTIONS, Equivariant, approximate_equivariant, step_function
+from infoflow.construct.rank_one.equivariant import Equivariant, approximate_equivariant, function_named, step_function
 from infoflow.construct.rank_one.lookup import Lookup
 from infoflow.construct.rank_one.lookup import rounding_bound as table_rounding
 from infoflow.errors import InfoFlowError
@@ -109,7 +109,7 @@ class SavedEquivariant:
     def attack(self, seed: int, seconds: float) -> float:
         """The largest deviation from the step function at random points off the ramps, at least one block of them."""
         rng, end, worst, b = np.random.default_rng(seed), time.monotonic() + seconds, 0.0, self.built
-        f = FUNCTIONS[self.function]
+        f = function_named(self.function, b.d, b.n)
         while True:
             X = rng.random((64, b.n, b.d))
             X = X[(X - np.floor(X * b.D) / b.D > 2 * b.delta).all((1, 2))]
@@ -132,10 +132,10 @@ def load_equivariant(tensors: dict[str, Tensor], header: dict[str, Any]) -> Save
     network = from_saved(tensors, {"config": header.get("config")})
     function, labels, delta = (header.get(name) for name in ("function", "labels", "delta"))
     n, D = header.get("n"), header.get("D")
-    if function not in FUNCTIONS or type(n) is not int or type(D) is not int or not isinstance(delta, float):
-        raise InfoFlowError("expected a known function with integers n, D and a width delta in the header, got others.")
+    if not isinstance(function, str) or type(n) is not int or type(D) is not int or not isinstance(delta, float):
+        raise InfoFlowError("expected a function with integers n, D and a width delta in the header, got others.")
     d, kind = network.config.dim, str(labels)
-    built = approximate_equivariant(FUNCTIONS[function], d, n, D, kind, delta)  # type: ignore[arg-type]
+    built = approximate_equivariant(function_named(function, d, n), d, n, D, kind, delta)  # type: ignore[arg-type]
     if built.network.config != network.config:
         raise InfoFlowError(f"expected the shapes of d={d}, n={n}, D={D}, got others; the file is damaged.")
     return SavedEquivariant(network, built, function, kind)
