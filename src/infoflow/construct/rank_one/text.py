@@ -5,8 +5,6 @@ word with the multiset of its sentence (order-free: all that attention without p
 position.
 """
 
-import gzip
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
@@ -21,7 +19,6 @@ from infoflow.construct.rank_one.memorize import Memorizer, memorize_contexts
 from infoflow.errors import InfoFlowError
 
 PAPER_ACCURACY = 0.9872  # Section 5: one trained rank-1 layer at 800 epochs, training accuracy
-LARGEST_FILE = 1 << 30  # bytes after decompression
 
 
 @dataclass(frozen=True)
@@ -61,21 +58,6 @@ def read_conll(path: str | Path) -> TaggedText:
     if not words:
         raise InfoFlowError(f"expected sentences in {path}, found none.")
     return TaggedText(words, tags)
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        with path.open("rb") as raw:
-            handle = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
-            data = handle.read(LARGEST_FILE + 1)
-        if len(data) > LARGEST_FILE:
-            raise InfoFlowError(f"expected at most {LARGEST_FILE} bytes of text, {path} holds more.")
-        text: str = data.decode("utf-8")
-        return text.splitlines()
-    except FileNotFoundError:
-        raise InfoFlowError(f"expected tagged text at {path}, found no file there; check the path.") from None
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise InfoFlowError(f"expected UTF-8 text in CoNLL columns, could not read {path} ({error}).") from None
 
 
 def ceilings(text: TaggedText) -> dict[str, float]:

@@ -3,10 +3,8 @@
 Text stays in memory: results hold numbers and hashes only.
 """
 
-import gzip
 import hashlib
 import json
-import zlib
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,10 +15,10 @@ from jaxtyping import Int
 from numpy import ndarray
 
 from infoflow.errors import InfoFlowError
+from infoflow.files import read_text
 
 PAIRS, NEGATIVES, NATIVE = "dev_small_pairs.jsonl.gz", "dev_small_bm25_negatives.tsv.gz", "qa_sample_200.jsonl.gz"
 SENTENCES = "dev_question_sentence.tsv.gz"
-LARGEST_FILE = 1 << 30  # bytes after decompression
 NEAR = 60  # lines on either side from which a question's hard negatives come
 
 
@@ -55,18 +53,7 @@ def read_folder(folder: Path) -> Lists:
 
 
 def _lines(path: Path) -> list[str]:
-    try:
-        with path.open("rb") as raw:
-            handle = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
-            data = handle.read(LARGEST_FILE + 1)
-        if len(data) > LARGEST_FILE:
-            raise InfoFlowError(f"expected at most {LARGEST_FILE} bytes of text, {path} holds more.")
-        text: str = data.decode("utf-8")
-    except FileNotFoundError:
-        raise InfoFlowError(f"expected the file {path}, found none there; pass --data FOLDER that holds it.") from None
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise InfoFlowError(f"expected gzipped UTF-8 text in {path}, could not read it ({error}).") from None
-    return [line for line in text.split("\n") if line.strip()]
+    return [line for line in read_text(path, "lists of passages").split("\n") if line.strip()]
 
 
 def _object(path: Path, number: int, line: str, fields: dict[str, type]) -> dict[str, Any]:
