@@ -68,10 +68,10 @@ def search_bytes(x: Array) -> int:
 
 
 def on_host(x: Array) -> np.ndarray:
-    """A processor's tensor (or an array) as a numpy array without a copy; half precision becomes single."""
+    """A tensor (or an array) as a numpy array, without a copy where it is on the host; half precision becomes single."""
     if not is_torch(x):
         return np.asarray(x)
-    x = x.detach()
+    x = x.detach().cpu()
     return np.asarray((x if x.element_size() >= 4 else x.float()).numpy())
 
 

@@ -46,6 +46,7 @@ class Recipe:
     data_seed: int = 0
     residual: bool = True  # around attention; the head-count experiment has none
     encoder_activation: Activation | None = None  # of the "mlp" encoder; None: as `activation`
+    warm_up: int = 0  # steps over which the rate rises linearly to the schedule's
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
@@ -60,6 +61,8 @@ class Recipe:
                 raise InfoFlowError(f"expected {name} above zero, got {getattr(self, name)!r}.")
         if not (math.isfinite(self.decay) and self.decay >= 0):
             raise InfoFlowError(f"expected decay of at least zero, got {self.decay!r}.")
+        if type(self.warm_up) is not int or self.warm_up < 0:
+            raise InfoFlowError(f"expected warm_up to be a number of steps, got {self.warm_up!r}.")
         if self.validation < 2:
             raise InfoFlowError("expected at least two validation samples (NMSE divides by their variance).")
         if (self.schedule == "two_phase") != (self.second_epochs > 0) or (self.second_epochs and self.steps):
@@ -81,13 +84,16 @@ class Recipe:
         return (self.epochs + self.second_epochs) * self.steps_per_epoch
 
     def factors(self) -> list[float]:
-        """The learning rate of every step as a fraction of `lr`: cosine from 1 towards 0, constant, or two phases."""
+        """The learning rate of every step as a fraction of `lr`: cosine from 1 towards 0, constant, or two phases;
+        step s < warm_up takes (s + 1) / warm_up of that."""
         total = self.total_steps
         if self.schedule == "constant":
-            return [1.0] * total
-        first = total - self.second_epochs * self.steps_per_epoch
-        cosine = [0.5 * (1.0 + math.cos(math.pi * step / first)) for step in range(first)]
-        return cosine + [self.second_factor] * (total - first)
+            factors = [1.0] * total
+        else:
+            first = total - self.second_epochs * self.steps_per_epoch
+            factors = [0.5 * (1.0 + math.cos(math.pi * step / first)) for step in range(first)]
+            factors += [self.second_factor] * (total - first)
+        return [factor * min(1.0, (step + 1) / (self.warm_up or 1)) for step, factor in enumerate(factors)]
 
     def with_(self, **changes: Any) -> "Recipe":
         return replace(self, **changes)
@@ -154,7 +160,7 @@ class Run:
 
 def _plain(recipe: Recipe) -> dict[str, Any]:
     """The recipe as JSON; fields younger than the first stores appear only when set, so old runs keep their keys."""
-    younger = {"residual": True, "encoder_activation": None}
+    younger = {"residual": True, "encoder_activation": None, "warm_up": 0}
     return {name: value for name, value in asdict(recipe).items() if younger.get(name, ...) != value}
 
 
