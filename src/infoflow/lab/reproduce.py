@@ -24,9 +24,10 @@ def reproduce(
     item = find(name)
     if preset not in ("quick", "full"):
         raise InfoFlowError(f"expected preset quick or full, got {preset!r}.")
+    known = (*item.preparations, *item.parts)
     for part in parts:
-        if part not in item.parts:
-            raise InfoFlowError(f"expected parts among {', '.join(item.parts) or '(none)'} of {name}, got {part!r}.")
+        if part not in known:
+            raise InfoFlowError(f"expected parts among {', '.join(known) or '(none)'} of {name}, got {part!r}.")
     folder = Path(out) if out is not None else Path("out/reproduce") / name / preset
     context = Context(preset, folder, device, engine, Path(data) if data is not None else None, tuple(parts), seconds)
     start = time.perf_counter()

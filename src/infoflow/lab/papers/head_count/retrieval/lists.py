@@ -40,6 +40,13 @@ class Lists:
         chosen = [row[: T + 1] for row in (self.native if native else self.rows) if len(row) >= T + 1]
         return np.array(chosen, dtype=np.int64).reshape(len(chosen), T + 1)
 
+    def first(self, count: int, T: int) -> "Lists":
+        """The first `count` lists of each kind with at most T candidates, and the texts these use, no others."""
+        rows, native = ([row[: T + 1] for row in kind[:count]] for kind in (self.rows, self.native))
+        used = {old: new for new, old in enumerate(dict.fromkeys(number for row in rows + native for number in row))}
+        rows, native = ([[used[number] for number in row] for row in kind] for kind in (rows, native))
+        return Lists(self.source, [self.texts[old] for old in used], rows, native)
+
 
 def read_folder(folder: Path) -> Lists:
     """The folder's own kind: the pairs with BM25 negatives (and native lists where present), or question-sentence."""

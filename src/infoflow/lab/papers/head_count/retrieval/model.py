@@ -42,14 +42,16 @@ class Ranker(nn.Module):
         self.register_buffer("content", content, persistent=False)
 
     def vectors(self, lists: Int[Tensor, "M B columns"]) -> Float[Tensor, "M B columns dim"]:
-        """The mean of a text's word vectors, or its frozen embedding, at unit length."""
+        """The sum of a text's word vectors, or its frozen embedding, at unit length."""
         found = self.content[lists]
         if self.words is not None:
             M, buckets, dim = self.words.shape
             offset = torch.arange(M, device=lists.device).view(M, 1, 1, 1) * buckets
-            real = (found != NO_WORD).unsqueeze(-1)
+            rows = (found.clamp(min=0) + offset).flatten(0, -2)  # (M B columns, longest)
+            real = (found != NO_WORD).flatten(0, -2).to(self.words)
             table = self.words.view(M * buckets, dim)
-            found = (table[found.clamp(min=0) + offset] * real).sum(-2)
+            sums = nn.functional.embedding_bag(rows, table, mode="sum", per_sample_weights=real)
+            found = sums.view(*lists.shape, dim)
         return nn.functional.normalize(found, dim=-1)
 
     def forward(self, lists: Int[Tensor, "M B columns"]) -> Float[Tensor, "M B T"]:

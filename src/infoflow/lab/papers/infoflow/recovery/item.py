@@ -83,7 +83,7 @@ def measure(network: Any, target: Target, T: int, documents: int) -> dict[str, l
     found: dict[str, list[tuple[float, float]]] = {}
     pairs = {}
     for which, model in (("trained", network), ("initialised", untrained(network))):
-        for entry in recovery(record(model, batched(X, 250)), ranks=(1, 2), layers=(0,), fit="plain"):
+        for entry in recovery(record(model, batched([X], 250)), ranks=(1, 2), layers=(0,), fit="plain"):
             pairs[which, entry.head, entry.rank] = entry.error
     heads = sorted({head for _, head, _ in pairs})
     for rank, kind in NAMES.items():
