@@ -136,9 +136,10 @@ def filled(text: str) -> str:
 
 
 def main() -> None:
-    from probe_tables import TABLES as probes  # beside this file; it uses the helpers above
+    from lab_tables import TABLES as papers  # beside this file, as the next; they use the helpers above
+    from probe_tables import TABLES as probes
 
-    TABLES.update(probes)
+    TABLES.update(papers | probes)
     stale = []
     for page in pages():
         text = page.read_text(encoding="utf-8")

@@ -1,11 +1,14 @@
 """`infoflow reproduce ITEM`: a table or figure of a paper again, the paper's numbers beside ours."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from infoflow.commands.options import device_option, emit, json_option
-from infoflow.errors import InfoFlowError
+from infoflow.errors import InfoFlowError, JobError
+
+ALL = Path("out/reproduce")  # where `all` and single items go when --out is not given
 
 
 @click.command()
@@ -22,60 +25,57 @@ from infoflow.errors import InfoFlowError
 @device_option
 @json_option
 def command(
-    item: str | None,
-    list_items: bool,
-    preset: str,
-    parts: tuple[str, ...],
-    engine: str,
-    data: Path | None,
-    seconds: float | None,
-    out: Path | None,
-    device: str,
-    as_json: bool,
+    item: str | None, list_items: bool, parts: tuple[str, ...], out: Path | None, as_json: bool, **options: Any
 ) -> None:
     """Run ITEM (see --list), or `all`. The quick preset takes minutes on two cores, full is the paper's protocol."""
-    from infoflow.lab.reproduce import listing
-
     if list_items:
         _list(as_json)
-        return
-    if item is None:
+    elif item is None:
         raise InfoFlowError("expected an item, got none; see infoflow reproduce --list.")
-    names = [entry.name for entry in listing()] if item == "all" else [item]
-    results = []
-    for name in names:
-        folder = out if out is None or item != "all" else out / name
-        results.append(
-            _one(name, preset, folder, device, engine, data, parts, seconds, as_json, skip_missing=item == "all")
-        )
-    if item == "all":
-        _page(results, out or Path("out/reproduce"), preset, as_json)
+    elif item == "all":
+        if parts:
+            raise InfoFlowError(f"expected no --part with all, got {', '.join(parts)}; name the item it belongs to.")
+        _all(out, as_json, options)
+    else:
+        folder = out or ALL / item / options["preset"]
+        result = _one(item, folder, as_json, {**options, "parts": parts})
+        if as_json:
+            emit(result)
+
+
+def _all(out: Path | None, as_json: bool, options: dict[str, Any]) -> None:
+    """Every item in turn, then one page. An item that fails is named on the page and at the end; the others run."""
+    from infoflow.lab.page import write_page
+    from infoflow.lab.reproduce import listing
+
+    results, failed = [], []
+    for entry in listing():
+        folder = ALL / entry.name / options["preset"] if out is None else out / entry.name
+        try:
+            results.append(_one(entry.name, folder, as_json, options))
+        except (InfoFlowError, JobError) as error:
+            results.append({"item": entry.name, "title": entry.title, "skipped": str(error)})
+            if not (entry.data and isinstance(error, InfoFlowError)):  # data that is not here is no failure
+                failed.append(entry.name)
+            if not as_json:
+                click.echo(f"not run: {error}\n")
+    path = write_page(results, out or ALL, options["preset"])
     if as_json:
-        emit({"results": results} if item == "all" else results[0])
+        emit({"results": results, "page": path})
+    else:
+        click.echo(f"All of it on one page: {path}")
+    if failed:
+        raise JobError(f"expected every item to finish, {', '.join(failed)} did not; the page says why.")
 
 
-def _one(
-    name: str,
-    preset: str,
-    out: Path | None,
-    device: str,
-    engine: str,
-    data: Path | None,
-    parts: tuple[str, ...],
-    seconds: float | None,
-    as_json: bool,
-    skip_missing: bool,
-) -> dict[str, object]:
+def _one(name: str, folder: Path, as_json: bool, options: dict[str, Any]) -> dict[str, Any]:
     from infoflow.lab.registry import find
     from infoflow.lab.reproduce import reproduce
 
-    if skip_missing and find(name).data and data is None and preset == "full":
-        return {"item": name, "skipped": f"needs --data with {find(name).data}"}
     if not as_json:
-        entry = find(name)
+        entry, preset = find(name), options["preset"]
         click.echo(f"{name}: {entry.title}\n{preset}: {entry.quick if preset == 'quick' else entry.full}\n")
-    folder = out or Path("out/reproduce") / name / preset
-    result = reproduce(name, preset, folder, device, engine, data, parts, seconds)  # type: ignore[arg-type]
+    result = reproduce(name, out=folder, **options)
     if not as_json:
         click.echo((folder / "table.md").read_text(encoding="utf-8"))
         click.echo(f"{result['seconds']} s; everything is in {folder}\n")
@@ -87,25 +87,12 @@ def _list(as_json: bool) -> None:
 
     entries = listing()
     if as_json:
-        emit(
-            {
-                "items": [
-                    {"name": e.name, "title": e.title, "quick": e.quick, "full": e.full, "data": e.data}
-                    for e in entries
-                ]
-            }
-        )
+        names = ("name", "title", "quick", "full", "data", "parts", "preparations")
+        emit({"items": [{name: getattr(entry, name) for name in names} for entry in entries]})
         return
     for entry in entries:
         click.echo(f"{entry.name}\n    {entry.title}\n    quick: {entry.quick}\n    full:  {entry.full}")
         if entry.data:
             click.echo(f"    --data: {entry.data}")
-
-
-def _page(results: list[dict[str, object]], out: Path, preset: str, as_json: bool) -> None:
-    """One self-contained page with every table and figure."""
-    from infoflow.lab.page import write_page
-
-    path = write_page(results, out, preset)
-    if not as_json:
-        click.echo(f"All of it on one page: {path}")
+        if entry.parts:
+            click.echo(f"    --part: {', '.join((*entry.preparations, *entry.parts))}")

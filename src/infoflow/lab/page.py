@@ -9,15 +9,20 @@ from infoflow.report.html import Section, page
 
 
 def write_page(results: list[dict[str, Any]], out: Path, preset: str) -> Path:
+    done = [result for result in results if "skipped" not in result]
+    minutes = sum(result["seconds"] for result in done) / 60
+    lead = (
+        f"Preset {preset}: {len(done)} of {len(results)} items, {minutes:.1f} minutes. "
+        "Every number comes from the result.json in the item's folder."
+    )
     sections = [_section(result) for result in results]
-    lead = f"Preset {preset}. Every number comes from the result.json beside its figure."
     return write_text(out / "index.html", page("The papers' tables and figures, again", lead, sections))
 
 
 def _section(result: dict[str, Any]) -> Section:
-    section = Section(result.get("title", result["item"]))
+    section = Section(result["title"])
     if "skipped" in result:
-        return section.text(f"Not run: {result['skipped']}.")
+        return section.text(f"{result['item']}: not run: {result['skipped']}")
     section.text(f"{result['item']}: {result['protocol']} ({result['seconds']} s on {result['device']}).")
     columns = result["columns"]
     section.table(columns, [[cell(row.get(column)) for column in columns] for row in result["rows"]])
@@ -25,5 +30,6 @@ def _section(result: dict[str, Any]) -> Section:
         section.text(remark)
     for name in result["figures"]:
         drawing = (Path(result["folder"]) / name).read_text(encoding="utf-8")
-        section.drawing(name.removesuffix(".svg"), drawing[drawing.index("<svg") :], name)
+        words = name.removesuffix(".svg")
+        section.drawing(f"{result['item']}-{words}", drawing[drawing.index("<svg") :], words.replace("_", " "))
     return section
