@@ -11,12 +11,13 @@ import torch
 from infoflow.errors import InfoFlowError
 from infoflow.train import fold
 from infoflow.train.kernels import native
-from infoflow.train.kernels.layer import Fused, fits
+from infoflow.train.kernels.layer import Fused, fits, pool_bytes
 from infoflow.train.recipe import Run
 
 LARGEST_STACK = 512  # beyond it the GPU is full: more models only take memory
 ENOUGH = 3e9  # operations in one pass on a CPU: below, the cost of calling PyTorch shows; above, caches overflow
 ELSEWHERE = 16 << 30  # memory assumed of a GPU that only the cluster's nodes have; they choose again
+SMALL_SHARED = 96 << 10  # bytes of shared memory that every GPU in use gives to a program
 MEMORY_SHARE = 0.5  # of the free memory that a stack may be expected to take
 
 
@@ -87,6 +88,8 @@ def bytes_per_model(run: Run, kernel: str) -> int:
     rows = T * (10 * E + 6 * w) + 6 * h * T * T
     if kernel.startswith("triton"):
         rows = 3 * d * (h + 1) * (2 * T + w)
+        if pool_bytes(T, d * (h + 1)) > SMALL_SHARED:  # then hidden states may be formed
+            rows += 6 * w * T
     elif kernel.endswith("in C"):
         rows = T * (10 * E + 6 * w)
     return size * (B * (d * T + rows + 20 * (E + w * h)) + 12 * run.arch.parameters(d, run.target.outputs, T))

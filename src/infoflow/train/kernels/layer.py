@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from infoflow.nn.attention import attention
-from infoflow.nn.fused import LONGEST, block, tile, triton_found
+from infoflow.nn.fused import LONGEST, attention_values, block, tile, triton_found
 from infoflow.nn.transformer import ACTIVATIONS
 from infoflow.train.kernels import native
 
@@ -41,16 +41,24 @@ def token_layer(
     averages of the hidden states with scores scale <u_i, hidden_t>."""
     if fused is None:
         return reference(X, A, G, g, U, scale, activation)
-    out: Tensor = TokenLayer.apply(X, A, G, g, U, scale, activation, fused.precision)
+    Z: Tensor = Attend.apply(X, A)
+    if not pool_fits(X.shape[-1], Z.shape[-2], X.device):
+        return pool(Z.transpose(-1, -2).flatten(1, 2), G, g, U, scale, activation)
+    out: Tensor = Pool.apply(Z, G, g, U, scale, activation, fused.precision)
     return out
 
 
 def reference(X: Tensor, A: Tensor, G: Tensor, g: Tensor, U: Tensor, scale: float, activation: str) -> Tensor:
     """Plain PyTorch, products batched over models only; on a CPU the attention is that of `native.py`, if found."""
-    M, B, d, T = X.shape
-    Z = native.Attend.apply(X, A) if native.usable(X, d) else attend(X, A)
-    hidden = ACTIVATIONS[activation](torch.baddbmm(g.unsqueeze(1), Z, G)).view(M, B, T, -1)
-    return attention(U, hidden, hidden, scale).values
+    Z = native.Attend.apply(X, A) if native.usable(X, X.shape[2]) else attend(X, A)
+    return pool(Z, G, g, U, scale, activation)
+
+
+def pool(Z: Float[Tensor, "M rows z"], G: Tensor, g: Tensor, U: Tensor, scale: float, activation: str) -> Tensor:
+    """The feed-forward block and the averages in plain PyTorch; rows are the tokens of all sequences."""
+    hidden = ACTIVATIONS[activation](torch.baddbmm(g.unsqueeze(1), Z, G))
+    hidden = hidden.view(*U.shape[:2], -1, hidden.shape[-1])
+    return attention_values(U, hidden, hidden, scale)
 
 
 def attend(X: Float[Tensor, "M B d T"], A: Float[Tensor, "M h d+1 d"]) -> Float[Tensor, "M rows z"]:
@@ -69,41 +77,75 @@ def fits(T: int, d: int) -> bool:
     return T <= LONGEST and d <= MOST_TOKEN_COORDINATES and triton_found()
 
 
-class TokenLayer(torch.autograd.Function):
-    """The fused path; X is data and gets no gradient."""
+def pool_bytes(T: int, zdim: int) -> int:
+    """Shared memory of one program: the backward pass keeps four float32 tiles (z, tokens); measured on an H200."""
+    return 16 * block(T) * block(zdim)
+
+
+def pool_fits(T: int, zdim: int, device: torch.device) -> bool:
+    if device.type != "cuda":  # Triton's interpreter
+        return True
+    properties: Any = torch.cuda.get_device_properties(device)
+    return bool(pool_bytes(T, zdim) <= properties.shared_memory_per_block_optin)
+
+
+class Attend(torch.autograd.Function):
+    """X (M, B, d, T), A (M, h, d+1, d) -> Z (M, B, d (h+1), T), the tokens and what each head retrieved for them; X is
+    data and gets no gradient."""
 
     @staticmethod
-    def forward(ctx: Any, X: Tensor, A: Tensor, G: Tensor, g: Tensor, U: Tensor, *options: Any) -> Tensor:
+    def forward(ctx: Any, X: Tensor, A: Tensor) -> Tensor:
+        from infoflow.train.kernels import triton_layer as kernels
+
+        X, A = X.contiguous(), A.contiguous()
+        (M, B, d, T), h = X.shape, A.shape[1]
+        Z, lse = X.new_empty(M, B, d * (h + 1), T), X.new_empty(M, B, h, T)
+        sizes = {"d": d, **attend_blocks(T)}
+        blocks = -(-T // sizes["BQ"])
+        kernels.attend_forward[(M * B, h, blocks)](X, A, Z, lse, B, T, h, **sizes)
+        ctx.save_for_backward(X, A, lse)
+        ctx.sizes, ctx.blocks = sizes, blocks
+        return Z
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        from infoflow.train.kernels import triton_layer as kernels
+
+        X, A, lse = ctx.saved_tensors
+        (M, B, d, T), h = X.shape, A.shape[1]
+        dA = X.new_empty(M, B, h, ctx.blocks, d + 1, d)
+        grid = (M * B, h, ctx.blocks)
+        kernels.attend_backward[grid](X, A, lse, grads[0].contiguous(), dA, B, T, h, **ctx.sizes)
+        return None, dA.sum((1, 3))
+
+
+class Pool(torch.autograd.Function):
+    """Z (M, B, z, T) through the feed-forward block and k softmax averages over the tokens: (M, B, k, w)."""
+
+    @staticmethod
+    def forward(ctx: Any, Z: Tensor, G: Tensor, g: Tensor, U: Tensor, *options: Any) -> Tensor:
         from infoflow.train.kernels import triton_layer as kernels
 
         scale, activation, precision = options
-        X, A, G, g, U = (tensor.contiguous() for tensor in (X, A, G, g, U))
-        (M, B, d, T), h, (_, zdim, w), k = X.shape, A.shape[1], G.shape, U.shape[2]
-        Z, lse = X.new_empty(M, B, zdim, T), X.new_empty(M, B, h, T)
+        Z, G, g, U = (tensor.contiguous() for tensor in (Z, G, g, U))
+        (M, B, zdim, T), w, k = Z.shape, G.shape[-1], U.shape[2]
         out = torch.empty_like(U)
-        attend = {"d": d, **attend_blocks(T)}
-        blocks = -(-T // attend["BQ"])
-        kernels.attend_forward[(M * B, h, blocks)](X, A, Z, lse, B, T, h, **attend)
-        pool = {"h": k, "w": w, "zdim": zdim, "ACT": activation, "PRECISION": precision, **pool_blocks(T, zdim, w, k)}
-        kernels.pool_forward[(M * B,)](Z, G, g, U, out, B, T, scale, **pool)
-        ctx.save_for_backward(X, A, G, g, U, Z, lse)
-        ctx.attend, ctx.pool, ctx.scale = attend, pool, scale
+        sizes = {"h": k, "w": w, "zdim": zdim, "ACT": activation, "PRECISION": precision, **pool_blocks(T, zdim, w, k)}
+        kernels.pool_forward[(M * B,)](Z, G, g, U, out, B, T, scale, **sizes)
+        ctx.save_for_backward(Z, G, g, U)
+        ctx.sizes, ctx.scale = sizes, scale
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         from infoflow.train.kernels import triton_layer as kernels
 
-        X, A, G, g, U, Z, lse = ctx.saved_tensors
-        (M, B, d, T), h = X.shape, A.shape[1]
-        blocks = -(-T // ctx.attend["BQ"])
+        Z, G, g, U = ctx.saved_tensors
+        M, B, _, T = Z.shape
         dZ, dU = torch.empty_like(Z), torch.empty_like(U)
-        dG, dg = X.new_empty(M, B, *G.shape[1:]), X.new_empty(M, B, *g.shape[1:])
-        pool = {**ctx.pool}
-        kernels.pool_backward[(M * B,)](Z, G, g, U, grads[0].contiguous(), dZ, dG, dg, dU, B, T, ctx.scale, **pool)
-        dA = X.new_empty(M, B, h, blocks, d + 1, d)
-        kernels.attend_backward[(M * B, h, blocks)](X, A, lse, dZ, dA, B, T, h, **ctx.attend)
-        return None, dA.sum((1, 3)), dG.sum(1), dg.sum(1), dU, None, None, None
+        dG, dg = Z.new_empty(M, B, *G.shape[1:]), Z.new_empty(M, B, *g.shape[1:])
+        kernels.pool_backward[(M * B,)](Z, G, g, U, grads[0].contiguous(), dZ, dG, dg, dU, B, T, ctx.scale, **ctx.sizes)
+        return dZ, dG.sum(1), dg.sum(1), dU, None, None, None
 
 
 def attend_blocks(T: int) -> dict[str, int]:
