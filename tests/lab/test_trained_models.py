@@ -96,3 +96,18 @@ def test_text_made_in_code_needs_the_sentence_and_never_the_order() -> None:
 def test_a_rank_one_model_memorises_a_little() -> None:
     record = train_stack(tagging(), Schedule(60, 2, 3e-2, 60), [0], torch.device("cpu"), lambda epoch: None)[0]
     assert record["final"]["accuracy"] == pytest.approx(1.0)
+
+
+def test_trimming_takes_padding_only_and_changes_nothing() -> None:
+    long = ["a"] * 40
+    task = Tagging(TaggedText([["a", "b"], ["b"], long], [["X", "Y"], ["X"], ["X"] * 40]), "test", 1, size=4, width=8)
+    x, y, _, _ = task.table
+    network = task.network((1,))
+    for parameter in network.parameters():
+        parameter.data.normal_(generator=torch.Generator().manual_seed(0))
+    short_x, short_y = task.trim(x[None, :2], y[None, :2])
+    assert short_x.shape == short_y.shape == (1, 2, 16)
+    with torch.no_grad():
+        whole, trimmed = task.loss(network(x[None, :2]), y[None, :2]), task.loss(network(short_x), short_y)
+    torch.testing.assert_close(whole, trimmed)
+    assert task.trim(x[None], y[None])[0].shape == (1, 3, 40)

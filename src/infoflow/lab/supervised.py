@@ -8,12 +8,11 @@ the item's store, so a stopped item goes on with the models that are missing.
 
 import hashlib
 import json
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -24,8 +23,10 @@ from infoflow.files import write_json
 from infoflow.lab.item import Context
 from infoflow.progress import Progress
 from infoflow.train.device import check_device
+from infoflow.train.loop import WARM_UP
 from infoflow.train.stack import BETAS, EPS
 
+EVALUATED = 256  # test samples in one pass
 FORMAT = 1  # changes when the same cell would give other numbers
 
 
@@ -67,6 +68,13 @@ class Task(Protocol):
 
     def keep(self, network: nn.Module, samples: Samples) -> list[dict[str, Any]]:
         """What else a trained model leaves: one dictionary of plain values per model."""
+
+
+@runtime_checkable
+class Padded(Protocol):
+    """A task whose samples differ in length: columns of a batch that hold padding alone need not be computed."""
+
+    def trim(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]: ...
 
 
 @dataclass(frozen=True)
@@ -112,16 +120,17 @@ def train_stack(
     network = stacked(task.network, seeds).to(device)
     data = task.samples(seeds)
     data = Samples(data.x.to(device), data.y.to(device), data.x_test.to(device), data.y_test.to(device))
-    optimiser = Adam(network, schedule.lr)
-    curve = [(0, evaluate(task, network, data, len(seeds), schedule.batch))]
+    advance = Stepper(task, network, Adam(network, schedule.lr))
+    curve = [(0, evaluate(task, network, data, len(seeds)))]
     streams = [torch.Generator().manual_seed(2**32 + seed) for seed in seeds]
     count = data.x.shape[1]
     for epoch in range(1, schedule.epochs + 1):
         order = torch.stack([torch.randperm(count, generator=stream) for stream in streams]).to(device)
         for chosen in order.split(schedule.batch, dim=1):
-            step(task, network, optimiser, pick(data.x, chosen), pick(data.y, chosen))
+            x, y = pick(data.x, chosen), pick(data.y, chosen)
+            advance(*(task.trim(x, y) if isinstance(task, Padded) else (x, y)))
         if epoch % schedule.evaluate_every == 0 or epoch == schedule.epochs:
-            curve.append((epoch, evaluate(task, network, data, len(seeds), schedule.batch)))
+            curve.append((epoch, evaluate(task, network, data, len(seeds))))
         progress(epoch)
     with torch.no_grad():
         kept = task.keep(network, data)
@@ -130,28 +139,76 @@ def train_stack(
 
 
 class Adam:
-    """Adam with constant rate over a stack; the numbers of torch.optim.Adam without loading its compiler."""
+    """Adam with constant rate over a stack; the numbers of torch.optim.Adam without loading its compiler. The count of
+    steps is a tensor, so that a captured CUDA graph goes on counting."""
 
     def __init__(self, network: nn.Module, lr: float) -> None:
         self.parameters: list[Tensor] = list(network.parameters())
         self.first = [torch.zeros_like(parameter) for parameter in self.parameters]
         self.second = [torch.zeros_like(parameter) for parameter in self.parameters]
-        self.lr, self.steps = lr, 0
+        self.lr = lr
+        self.steps = torch.zeros((), dtype=torch.float64, device=self.parameters[0].device)
 
     @torch.no_grad()
     def step(self, gradients: tuple[Tensor, ...]) -> None:
         self.steps += 1
+        rate = (self.lr / (1 - BETAS[0] ** self.steps)).to(self.parameters[0].dtype)
+        root = (1 - BETAS[1] ** self.steps).sqrt().to(self.parameters[0].dtype)
         torch._foreach_lerp_(self.first, gradients, 1 - BETAS[0])
         torch._foreach_mul_(self.second, BETAS[1])
         torch._foreach_addcmul_(self.second, gradients, gradients, 1 - BETAS[1])
         size = torch._foreach_sqrt(self.second)
-        torch._foreach_div_(size, math.sqrt(1 - BETAS[1] ** self.steps))
+        torch._foreach_div_(size, root)
         torch._foreach_add_(size, EPS)
-        torch._foreach_addcdiv_(self.parameters, self.first, size, -self.lr / (1 - BETAS[0] ** self.steps))
+        torch._foreach_div_(size, rate)
+        torch._foreach_addcdiv_(self.parameters, self.first, size, -1.0)
+
+    def tensors(self) -> list[Tensor]:
+        return [*self.parameters, *self.first, *self.second, self.steps]
 
 
 def step(task: Task, network: nn.Module, optimiser: Adam, x: Tensor, y: Tensor) -> None:
     optimiser.step(torch.autograd.grad(task.loss(network(x), y).sum(), optimiser.parameters))
+
+
+class Stepper:
+    """Steps of one stack: eager on a CPU, on CUDA a captured graph for every shape of batch that comes."""
+
+    def __init__(self, task: Task, network: nn.Module, optimiser: Adam) -> None:
+        self.task, self.network, self.optimiser = task, network, optimiser
+        self.graphs: dict[tuple[torch.Size, torch.Size], tuple[torch.cuda.CUDAGraph, Tensor, Tensor]] = {}
+
+    def __call__(self, x: Tensor, y: Tensor) -> None:
+        if x.device.type != "cuda":
+            step(self.task, self.network, self.optimiser, x, y)
+            return
+        shapes = (x.shape, y.shape)
+        if shapes not in self.graphs:
+            self.graphs[shapes] = self._capture(x, y)
+        graph, held_x, held_y = self.graphs[shapes]
+        held_x.copy_(x)
+        held_y.copy_(y)
+        graph.replay()
+
+    def _capture(self, x: Tensor, y: Tensor) -> tuple[torch.cuda.CUDAGraph, Tensor, Tensor]:
+        """Warm up on a side stream, put the state back, capture one step that reads its batch from held tensors."""
+        held_x, held_y = x.clone(), y.clone()
+        tensors = self.optimiser.tensors()
+        with torch.no_grad():
+            kept = [tensor.clone() for tensor in tensors]
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UP):
+                step(self.task, self.network, self.optimiser, held_x, held_y)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step(self.task, self.network, self.optimiser, held_x, held_y)
+        with torch.no_grad():
+            for tensor, old in zip(tensors, kept, strict=True):
+                tensor.copy_(old)
+        return graph, held_x, held_y
 
 
 def pick(values: Tensor, chosen: Int[Tensor, "M B"]) -> Tensor:
@@ -162,11 +219,11 @@ def pick(values: Tensor, chosen: Int[Tensor, "M B"]) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate(task: Task, network: nn.Module, data: Samples, models: int, batch: int) -> dict[str, Float[Tensor, " M"]]:
+def evaluate(task: Task, network: nn.Module, data: Samples, models: int) -> dict[str, Float[Tensor, " M"]]:
     """The mean of every measure over the test samples, in float64."""
     totals: dict[str, Tensor] = {}
     count = data.x_test.shape[1]
-    for rows in torch.arange(count, device=data.x_test.device).split(batch):
+    for rows in torch.arange(count, device=data.x_test.device).split(EVALUATED):
         chosen = rows.expand(models, -1)
         for name, values in task.errors(network(pick(data.x_test, chosen)), pick(data.y_test, chosen)).items():
             totals[name] = totals.get(name, 0) + values.double().sum(1)
@@ -258,18 +315,18 @@ def throughput(task: Task, batch: int, lr: float, models: int, steps: int, devic
             data = task.samples(seeds)
             x, y = (values[:, :batch].expand(len(seeds), *values[:, :batch].shape[1:]) for values in (data.x, data.y))
             x, y = x.to(device), y.to(device)
-            optimiser = Adam(network, lr)
-            step(task, network, optimiser, x, y)  # warm: buffers exist from here on
-            seconds += _timed(task, network, optimiser, x, y, steps)
+            advance = Stepper(task, network, Adam(network, lr))
+            advance(x, y)  # warm: buffers exist from here on
+            seconds += _timed(advance, x, y, steps)
         rates[name] = models * steps / seconds
     return rates
 
 
-def _timed(task: Task, network: nn.Module, optimiser: Adam, x: Tensor, y: Tensor, steps: int) -> float:
+def _timed(advance: Stepper, x: Tensor, y: Tensor, steps: int) -> float:
     wait = torch.cuda.synchronize if x.device.type == "cuda" else (lambda: None)
     wait()
     start = time.perf_counter()
     for _ in range(steps):
-        step(task, network, optimiser, x, y)
+        advance(x, y)
     wait()
     return time.perf_counter() - start

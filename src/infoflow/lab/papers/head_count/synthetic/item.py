@@ -11,7 +11,7 @@ from infoflow.lab.sweep import cells, train_cells
 from infoflow.train.recipe import Recipe, Run
 
 HEAD_SIZE = 8  # per head, so E = 8 h: far below T d, where one head could memorise
-FULL = Recipe(samples=36_000, validation=4_000, batch=256, epochs=200, lr=3e-3, decay=0.0, encoder="mlp",
+FULL = Recipe(samples=36_000, validation=4_000, batch=256, epochs=100, lr=3e-3, decay=0.0, encoder="mlp",
               encoder_activation="relu", residual=False, evaluate_every=5)  # fmt: skip
 QUICK = FULL.with_(samples=4_000, validation=500, batch=128, epochs=40, lr=1e-2, evaluate_every=10)
 LENGTHS = (8, 16, 32, 64, 128)
@@ -111,7 +111,7 @@ ITEM = Item(
     name="head_count/synthetic",
     title="Head count: a sum of four maxima wants four heads",
     quick="T = 8 only, h = 1..5, N = 8 and 32, 4,000 samples, 40 epochs, 1 seed",
-    full="T = 8..128, h = 1..6 at N = 128; N = 16..256 at T = 32; 36,000 + 4,000 samples, 200 epochs, 4 seeds",
+    full="T = 8..128, h = 1..6 at N = 128; N = 16..256 at T = 32; 36,000 + 4,000 samples, 100 epochs, 4 seeds",
     run=run,
     parts=tuple(f"T={T}" for T in LENGTHS),
 )

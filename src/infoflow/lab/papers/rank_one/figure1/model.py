@@ -16,6 +16,7 @@ from infoflow.lab.supervised import Samples
 from infoflow.nn import Transformer, TransformerConfig
 
 PADDING = -1
+COLUMNS = 16  # a batch is cut to a multiple of these: few shapes, so few graphs on a GPU
 
 
 class RankOne(nn.Module):
@@ -93,6 +94,12 @@ class Tagging:
     def samples(self, seeds: Sequence[int]) -> Samples:
         x, y, _, _ = self.table
         return Samples(x[None], y[None], x[None], y[None])
+
+    def trim(self, x: Int[Tensor, "M B n"], y: Int[Tensor, "M B n"]) -> tuple[Tensor, Tensor]:
+        """Sentences fill their rows from the left, so what lies right of the longest is padding."""
+        longest = int((x != PADDING).sum(-1).max())
+        kept = -(-longest // COLUMNS) * COLUMNS
+        return x[..., :kept], y[..., :kept]
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         """Cross-entropy over real tokens, the mean of each model's batch."""
