@@ -92,10 +92,12 @@ def cell(value: Any) -> str:
 
 def write(item: Item, context: Context, outcome: Outcome, seconds: float) -> dict[str, Any]:
     """result.json, table.md and the figures (SVG, PDF, PNG), each written whole or not at all."""
+    from infoflow.lab.finish import finish
     from infoflow.report import style
 
     figures = []
     for name, figure in outcome.figures.items():
+        finish(figure)
         style.save(figure, context.out / name, formats=("svg", "pdf", "png"))
         figures.append(f"{name}.svg")
     result = {
