@@ -1,0 +1,58 @@
+"""`infoflow reproduce`: the list, one item, all of them on one page, and one that fails stops no other."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from infoflow.commands.reproduce import command
+from infoflow.errors import InfoFlowError, JobError
+from infoflow.lab.registry import ITEMS
+
+
+def call(*words: str) -> Result:
+    return CliRunner().invoke(command, list(words))
+
+
+def choose(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    monkeypatch.setattr("infoflow.lab.reproduce.ITEMS", names)
+
+
+def test_the_list_names_every_item_and_its_parts() -> None:
+    said = call("--list").stdout
+    assert all(f"{name}\n" in said for name in ITEMS)
+    assert "--part: embeddings, words, minilm" in said
+    listed = json.loads(call("--list", "--json").stdout)["items"]
+    assert [entry["name"] for entry in listed] == list(ITEMS)
+
+
+def test_wrong_calls() -> None:
+    assert isinstance(call().exception, InfoFlowError)
+    done = call("all", "--part", "D=2")
+    assert isinstance(done.exception, InfoFlowError)
+    assert "no --part with all" in str(done.exception)
+
+
+def test_all_of_them_on_one_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An item whose data is not here is named with the reason, and that is no failure."""
+    choose(monkeypatch, "infoflow/figures", "rank_one/figure1")
+    done = call("all", "--preset", "full", "--out", str(tmp_path))
+    assert done.exit_code == 0, done.exception
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "1 of 2 items" in page
+    assert page.count("<svg") == 3
+    assert "rank_one/figure1: not run: expected the file train.txt.gz" in page
+    assert (tmp_path / "infoflow/figures/result.json").is_file()
+
+
+def test_an_item_that_fails_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    choose(monkeypatch, "softmax_attention/figure4", "infoflow/figures")
+    done = call("all", "--seconds", "-1", "--out", str(tmp_path), "--json")
+    assert isinstance(done.exception, JobError)
+    assert "softmax_attention/figure4 did not" in str(done.exception)
+    results = json.loads(done.stdout)["results"]
+    assert "goes on from" in results[0]["skipped"]
+    assert (results[1]["item"], results[1]["preset"]) == ("infoflow/figures", "quick")
+    assert "runs" not in results[1]
+    assert "Appendix E" in (tmp_path / "index.html").read_text(encoding="utf-8")
