@@ -10,6 +10,7 @@ from infoflow.nn import Transformer, TransformerConfig
 from infoflow.refutations.ball_model import ball_state, ball_target
 from infoflow.refutations.balls import Balls, activation, constant, exact
 from infoflow.refutations.problem import problem_of
+from infoflow.refutations.proof import _varying
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import CallableScore, NormOfSum, TreeScore
 from infoflow.targets.target import Extremum, KthLargest, PositionSum, Target
@@ -109,3 +110,46 @@ def test_problem_jacobian_is_autograds():
         full = torch.autograd.functional.jacobian(lambda t: problem.state(problem.inputs(t[None]))[0], theta[b])
         assert torch.allclose(J[b], full)
     assert torch.allclose(R, problem.states(theta))
+
+
+@pytest.mark.parametrize("name", ["tanh", "sigmoid", "gelu"])
+@pytest.mark.parametrize("radius", [1e-3, 1.0, 40.0, 1e5])
+def test_wide_balls_stay_enclosures_and_finite(name, radius):
+    """The series of tanh and erf give up on wide balls; the values at the ends do not."""
+    function, slope = activation(name)
+    torch_function = {"tanh": torch.tanh, "sigmoid": torch.sigmoid, "gelu": torch.nn.functional.gelu}[name]
+    x = torch.linspace(0.5 - radius, 0.5 + radius, 201, dtype=torch.float64, requires_grad=True)
+    y = torch_function(x)
+    (dy,) = torch.autograd.grad(y.sum(), x)
+    with flint.ctx.workprec(256):
+        ball = flint.arb(0.5, radius)
+        for enclosure, values in ((function(ball), y.detach()), (slope(ball), dy)):
+            low, high = float(enclosure.lower()), float(enclosure.upper())
+            assert np.isfinite([low, high]).all()
+            assert low - 1e-12 <= float(values.min())
+            assert float(values.max()) <= high + 1e-12
+
+
+@pytest.mark.parametrize("options", [{}, {"streams": (5, 6)}, {"heads": (1,), "head_dims": (3,), "widths": (4,)}])
+def test_one_slope_of_balls_sees_every_coordinate_that_moves(options):
+    """A coordinate whose weights are 0 does not vary; all others do, as every single slope says."""
+    model = model_of(**options)
+    with torch.no_grad():
+        layer = model.attentions[-1]
+        layer.output[0] = 0.0  # the first coordinate of the update
+        if model.config.layers > 1:  # what the residual carries there
+            model.ffns[0].maps[-1].weight[0] = 0.0
+    varying = _varying(lambda X: ball_state(model, X), (3, 2), (-1.0, 1.0))
+    X = torch.rand(50, 3, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64) * 2 - 1
+    spread = model.represent(X)[:, 0].detach().std(0)
+    assert varying == [i for i, s in enumerate(spread.tolist()) if s > 1e-12]
+    assert 0 not in varying
+
+
+def test_powers_of_a_ball_around_zero():
+    """flint's ** answers nan on a ball with midpoint 0."""
+    target = Target((PositionSum((0,), 1),), Polynomial.quadratic([[2.0]], constant=1.0), 1)
+    with flint.ctx.workprec(128):
+        ball = ball_target(target, [[flint.arb(0, 0.5)]])
+    assert float(ball.lower()) <= 1.0
+    assert 1.5 <= float(ball.upper()) < 1.51

@@ -12,6 +12,8 @@ from infoflow.construct.compiler import build
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer, TransformerConfig
 from infoflow.refutations import Adapter, Collision, NoCollision, refute
+from infoflow.refutations.problem import problem_of
+from infoflow.refutations.proof import LATE, Proof, prove
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import TreeScore
 from infoflow.targets.target import Extremum, KthLargest, Target
@@ -60,14 +62,42 @@ def check(found: Collision, model: Transformer, target: Target) -> None:
     assert float((y - F).abs().max()) >= found.gap / 2 - 1e-6
 
 
-def test_trained_min_pair_collides_and_the_twin_is_proved():
-    model = trained(MIN_PAIR, 8)
+def proof_of(found: Collision, model: Transformer, target: Target, deadline: float = math.inf) -> Proof:
+    """The proof alone, with its own clock."""
+    pair = np.stack([found.Y, found.Z])
+    problem = problem_of(model, target, len(found.Y))
+    theta = torch.from_numpy(np.arcsin(np.clip(pair, -1, 1))).flatten(1)
+    slopes = problem.pairs(theta).jacobian(theta.flatten()[None])[1][0].numpy()
+    return prove(model, target, pair, (problem.low, problem.high), slopes, deadline)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_trained_min_pair_collides_and_the_twins_are_proved(heads):
+    model = trained(MIN_PAIR, 8, heads=heads)
     found = refute(model, MIN_PAIR, 8, seconds=4)
     check(found, model, MIN_PAIR)
     assert found.gap >= 1
-    assert found.certified_error is not None
-    assert found.certified_error == pytest.approx(found.gap / 2, abs=1e-6)  # the exact twin is near Z, not Z
-    assert found.width_bound(0.1) == pytest.approx((found.gap - 0.2) / (math.sqrt(6) * found.state_distance))
+    proof = proof_of(found, model, MIN_PAIR)
+    assert proof.error == pytest.approx(found.gap / 2, abs=1e-6)  # the exact twins are near Y and Z, not these
+    assert "Krawczyk" in proof.reason
+    assert found.width_bound(0.1) == pytest.approx((found.gap - 0.2) / (math.sqrt(6 * heads) * found.state_distance))
+
+
+def test_both_ends_free_is_more_than_one_level_set():
+    """The common state moves: it is not that of any start, and the runs that hold it there reach 6.3 at best."""
+    model = one_layer(encoder_width=32)
+    found = refute(model, MIN_PAIR, 8, seconds=6)
+    assert found.gap >= 6.53
+
+
+def test_a_stage_without_time_is_left_out_and_the_result_says_so():
+    model = one_layer()
+    found = refute(model, MIN_PAIR, 8, seconds=2)
+    late = proof_of(found, model, MIN_PAIR, deadline=0.0)  # long past
+    assert late == Proof(None, None, LATE)
+    nothing = refute(model, MIN_PAIR, 8, seconds=1e-9)
+    assert isinstance(nothing, NoCollision)
+    assert nothing.reason.endswith("before the time was up")
 
 
 def test_random_model_with_two_heads_and_positions():
@@ -194,7 +224,7 @@ def test_a_linear_encoder_has_a_smaller_core():
     model.initialise(torch.Generator().manual_seed(0))
     found = refute(model, MIN_PAIR, 8, seconds=4)
     check(found, model, MIN_PAIR)
-    assert found.certified_error is not None
+    assert proof_of(found, model, MIN_PAIR).error is not None
     assert found.sigma_min > 1e-12
 
 

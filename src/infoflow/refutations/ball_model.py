@@ -1,6 +1,7 @@
 """The states of the Transformer and the values of a Target, enclosed in balls with derivatives."""
 
 import math
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -16,12 +17,14 @@ from infoflow.targets.target import Extremum, KthLargest, PositionSum, Target
 LAYER_NORM_EPS = 1e-5  # torch.nn.functional.layer_norm's default, which the Transformer uses
 MOST_TUPLES = 20_000
 
+Watch = Callable[[], None]  # called before every long operation; it may raise to stop the evaluation
 
-def ball_state(model: Transformer, X: Balls) -> Balls:
+
+def ball_state(model: Transformer, X: Balls, watch: Watch = lambda: None) -> Balls:
     """The state the read-out sees, (1, E_L), for tokens X (T, d); the model is the stored weights, read exactly."""
     T, variables = X.shape[0], len(X.slopes)
     config = model.config
-    x = X if model.encoder is None else _feed_forward(model.encoder, X)
+    x = X if model.encoder is None else _feed_forward(model.encoder, X, watch)
     cls = constant(exact(_numpy(model.cls_token)), variables)
     if model.position is not None:
         table = constant(exact(_numpy(model.position)[:T]), variables)
@@ -30,15 +33,15 @@ def ball_state(model: Transformer, X: Balls) -> Balls:
     for l in range(config.layers):
         layer = model.attentions[l]
         assert isinstance(layer, AttentionLayer)
-        x = _attend(layer, x, T, l == config.layers - 1)
+        x = _attend(layer, x, T, l == config.layers - 1, watch)
         if l < config.layers - 1:
             block = model.ffns[l]
             assert isinstance(block, FeedForward)
-            x = _feed_forward(block, x)
+            x = _feed_forward(block, x, watch)
     return x
 
 
-def ball_core(model: Transformer, X: Balls) -> Balls:
+def ball_core(model: Transformer, X: Balls, watch: Watch = lambda: None) -> Balls:
     """A row of numbers that determines the state, with as few entries as the model's shape shows.
 
     One layer over a linear encoder without positions: R = c + sum_h M_h (W m_h + b), M_h = W_O,h W_V,h, depends on X
@@ -48,13 +51,14 @@ def ball_core(model: Transformer, X: Balls) -> Balls:
     config = model.config
     plain = config.encoder == "linear" and not config.encoder_skip and config.positions == "none"
     if config.layers != 1 or not plain or config.dim >= config.head_dims[0] or model.encoder is None:
-        return ball_state(model, X)
+        return ball_state(model, X, watch)
     layer = model.attentions[0]
     assert isinstance(layer, AttentionLayer)
-    tokens = _feed_forward(model.encoder, X)
+    tokens = _feed_forward(model.encoder, X, watch)
     cls = constant(exact(_numpy(model.cls_token)), len(X.slopes))
     means: Balls | None = None
     for head in range(layer.query.shape[0]):
+        watch()
         mean = _weights(layer, head, cls, tokens, [X.shape[0]]) @ X
         means = mean if means is None else means.beside(mean)
     assert means is not None
@@ -67,7 +71,7 @@ def _weights(layer: AttentionLayer, head: int, asked: Balls, keys: Balls, visibl
     return (q @ k.mT).scaled(float(layer.beta)).softmax(visible)
 
 
-def _attend(layer: AttentionLayer, x: Balls, T: int, cls_only: bool) -> Balls:
+def _attend(layer: AttentionLayer, x: Balls, T: int, cls_only: bool, watch: Watch) -> Balls:
     rows = x.shape[0]
     asked, keys = x.rows(T, rows) if cls_only else x, x.rows(0, T)
     causal = layer.mask == "causal" and not cls_only
@@ -75,6 +79,7 @@ def _attend(layer: AttentionLayer, x: Balls, T: int, cls_only: bool) -> Balls:
     value = layer.key if layer.value is None else layer.value
     joined: Balls | None = None
     for head in range(layer.query.shape[0]):
+        watch()
         out = _weights(layer, head, asked, keys, visible) @ (keys @ exact(_numpy(value[head]).T))
         joined = out if joined is None else joined.beside(out)
     assert joined is not None
@@ -87,12 +92,14 @@ def _attend(layer: AttentionLayer, x: Balls, T: int, cls_only: bool) -> Balls:
     return _plus_row(normal @ gain, _numpy(layer.norm.bias))
 
 
-def _feed_forward(block: FeedForward, x: Balls) -> Balls:
+def _feed_forward(block: FeedForward, x: Balls, watch: Watch) -> Balls:
     y = x
     function, slope = activation(block.activation)
     for position, layer in enumerate(block.maps):
+        watch()
         y = _plus_row(y @ exact(_numpy(layer.weight).T), _numpy(layer.bias))
         if position < len(block.maps) - 1:
+            watch()
             y = y.mapped(function, slope)
     return x + y if block.skip else y
 
@@ -106,20 +113,20 @@ def _numpy(tensor: Any) -> np.ndarray:
     return array
 
 
-def ball_target(target: Any, X: list[list[Scalar]]) -> Scalar | None:
+def ball_target(target: Any, X: list[list[Scalar]], watch: Watch = lambda: None) -> Scalar | None:
     """The first output of a Target on a sequence of ball tokens; None where the target is not of the grammar."""
     if not isinstance(target, Target) or not isinstance(target.outer, Polynomial):
         return None
     values: list[Scalar] = []
     for term in target.terms:
-        found = _term(term, X)
+        found = _term(term, X, watch)
         if found is None:
             return None
         values.extend(found)
     return _polynomial(target.outer, values)[0]
 
 
-def _term(term: Extremum | KthLargest | PositionSum, X: list[list[Scalar]]) -> list[Scalar] | None:
+def _term(term: Extremum | KthLargest | PositionSum, X: list[list[Scalar]], watch: Watch) -> list[Scalar] | None:
     if isinstance(term, PositionSum):
         return [sum((X[p][i] for p in term.positions), start=0 * X[0][0]) for i in range(term.dim)]
     if isinstance(term, KthLargest):
@@ -134,7 +141,10 @@ def _term(term: Extremum | KthLargest | PositionSum, X: list[list[Scalar]]) -> l
     if math.prod(map(len, choices)) > MOST_TUPLES:
         return None
     rows = [row for row in product(*choices) if not term.distinct or len(set(row)) == len(row)]
-    balls = [_tree_score(tree, [X[t] for t in row]) for row in rows]
+    balls = []
+    for row in rows:
+        watch()
+        balls.append(_tree_score(tree, [X[t] for t in row]))
     pick = max if term.kind == "max" else min
     return [pick(b.lower() for b in balls).union(pick(b.upper() for b in balls))]
 
@@ -158,8 +168,8 @@ def _polynomial(p: Polynomial, x: list[Scalar]) -> list[Scalar]:
             if coefficient:
                 monomial = 0 * x[0] + float(coefficient)
                 for value, power in zip(x, exponent, strict=True):
-                    if power:
-                        monomial = monomial * value ** int(power)
+                    for _ in range(int(power)):  # not **: it is nan on a ball with midpoint 0
+                        monomial = monomial * value
                 total = total + monomial
         result.append(total)
     return result

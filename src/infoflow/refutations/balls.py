@@ -137,14 +137,25 @@ def constant(value: Matrix, variables: int) -> Balls:
     return Balls(value, tuple(arb_mat(value.nrows(), value.ncols()) for _ in range(variables)))
 
 
+def rising(function: Callable[[Scalar], Scalar]) -> Callable[[Scalar], Scalar]:
+    """A non-decreasing function with values in [-1, 1]; on balls too wide for its series the values at the ends."""
+
+    def enclosure(x: Scalar) -> Scalar:
+        y = function(x)
+        return y if y.is_finite() and y.rad() < 1 else function(x.lower()).union(function(x.upper()))
+
+    return enclosure
+
+
 def activation(name: str) -> tuple[Callable[[Scalar], Scalar], Callable[[Scalar], Scalar]]:
     """(function, enclosure of its slope) for the activations of the Transformer."""
     from flint import arb
 
     one, half = arb(1), arb(0.5)
+    tanh, erf = rising(lambda x: x.tanh()), rising(lambda x: x.erf())
 
     def sigmoid(x: Scalar) -> Scalar:
-        return half * (one + (half * x).tanh())
+        return half * (one + tanh(half * x))
 
     def step(x: Scalar) -> Scalar:
         return one if x > 0 else arb(0) if x < 0 else arb(0.5, 0.5)
@@ -153,13 +164,13 @@ def activation(name: str) -> tuple[Callable[[Scalar], Scalar], Callable[[Scalar]
         return x if x > 0 else arb(0) if x < 0 else x.nonnegative_part()
 
     def normal(x: Scalar) -> Scalar:
-        return half * (one + (x * half.sqrt()).erf())
+        return half * (one + erf(x * half.sqrt()))
 
     def density(x: Scalar) -> Scalar:
-        return (-half * x * x).exp() / (2 * arb.pi()).sqrt()
+        return (-half * (x * x).nonnegative_part()).exp() / (2 * arb.pi()).sqrt()
 
     table: dict[str, tuple[Callable[[Scalar], Scalar], Callable[[Scalar], Scalar]]] = {
-        "tanh": (lambda x: x.tanh(), lambda x: one - x.tanh() ** 2),
+        "tanh": (tanh, lambda x: one - tanh(x) * tanh(x)),
         "sigmoid": (sigmoid, lambda x: sigmoid(x) * (one - sigmoid(x))),
         "relu": (relu, step),
         "gelu": (lambda x: x * normal(x), lambda x: normal(x) + x * density(x)),

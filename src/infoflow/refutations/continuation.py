@@ -1,13 +1,15 @@
-"""Level-set continuation: climb the target while the state stands still.
+"""Level-set continuation: raise the gap of a pair while its two states stay equal.
 
-    p = g - (projection of g on the row space of J),   g = dF/dtheta,  J = dR/dtheta
-    theta' = theta + h p/|p|,   then Newton: theta' -= J^+ (R(theta') - R0)   until |R - R0| < 1e-13
+    (Y, Z) on the set R(Y) = R(Z):  G = F(Y) - F(Z),  S = R(Y) - R(Z),  g = dG/dtheta,  J = dS/dtheta
+    p = g - (projection of g on the row space of J)
+    theta' = theta + h p/|p|,   then Newton: theta' -= J^+ S(theta')   until |S| < 1e-13
 
+Both ends are free, so the common state moves along: a run that holds R at the state of its start reaches far less.
 A Jacobian costs N passes, a state one, so the correction starts with the J of the step's foot and renews it only where
 that does not arrive.
 
-Only N = dim R equations are kept, so T d > rank J is enough for a direction to exist. All starts, upward and downward,
-run as one batch; each has its own step h and sharpness.
+A pair starts at Y = Z, where J = (R', -R') and the null space holds (v, -v) for R' v = 0: T d > rank R' is enough for a
+direction to exist. All pairs run as one batch; each has its own step h and sharpness.
 """
 
 import itertools
@@ -23,63 +25,60 @@ from torch import Tensor
 
 from infoflow.refutations.problem import Problem
 
-TOLERANCE = 1e-13  # of the state, relative to max(1, |R0|)
+TOLERANCE = 1e-13  # of S, which `pairs` divides by the size of the states
 RANK = 1e-12  # singular values below RANK * largest count as zero
 SHARPNESS = (20.0, 1e4)  # the surrogate is sharpened from the first to the last, by factors of SHARPEN
 SHARPEN = 3.0
 FIRST_STEP, LAST_STEP = 0.3, 1e-5
 CORRECTIONS, RENEWALS = 10, (4, 7)  # steps back to the level set, and those before which J is renewed
 PERTURBATIONS = 8  # gradients averaged for targets with kinks
-PATIENCE, PROGRESS = 100, 0.005  # stop when this many steps moved no run by this share of the range reached
+PATIENCE, PROGRESS = 100, 0.005  # stop when this many steps moved no run by this share of the largest gap
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Where the runs ended: `theta` has the best true target seen on each run's level set."""
+    """Where the runs ended: `theta` has the largest true value seen on each run."""
 
-    theta: Float[Tensor, "B Td"]
+    theta: Float[Tensor, "B k"]
     value: Float[Tensor, " B"]
 
 
 def climb(
     problem: Problem,
-    start: Float[Tensor, "B Td"],
-    R0: Float[Tensor, "B N"],
-    sign: Float[Tensor, " B"],
+    start: Float[Tensor, "B k"],
     deadline: float,
     generator: torch.Generator,
     watch: Callable[[], None] = lambda: None,
 ) -> Runs:
-    """From each start (on its level set R = R0) raise sign * F along it until no run gets on, or time is up.
-
-    `watch` is called once a step.
+    """From each start (on the set where the problem's state is 0) raise its value along that set, until no run gets on
+    or time is up. `watch` is called once a step.
     """
     theta = start.clone()
-    step = torch.full_like(sign, FIRST_STEP)
-    sharpness = torch.full_like(sign, SHARPNESS[0])
+    step = theta.new_full((len(theta),), FIRST_STEP)
+    sharpness = torch.full_like(step, SHARPNESS[0])
     best_theta, best = theta.clone(), problem.surrogate.value(problem.inputs(theta)).detach()
-    active = torch.ones_like(sign, dtype=torch.bool)
+    active = torch.ones_like(step, dtype=torch.bool)
     seen = best.clone()
     for count in itertools.count(1):
         if not bool(active.any()) or time.monotonic() >= deadline:
             break
         if count % PATIENCE == 0:
-            if bool((best - seen).abs().max() < PROGRESS * (best.max() - best.min())):
+            if bool((best - seen).max() < PROGRESS * best.max()):
                 break
             seen = best.clone()
         watch()
         rows = active.nonzero()[:, 0]
-        now, beta, s = theta[rows], sharpness[rows], sign[rows]
+        now, beta = theta[rows], sharpness[rows]
         frame = row_space(problem.jacobian(now)[1])
-        direction = tangent(frame, gradient(problem, now, beta, generator) * s[:, None])
-        moved, close = correct(problem, now + step[rows, None] * direction, R0[rows], frame)
+        direction = tangent(frame, gradient(problem, now, beta, generator))
+        moved, close = correct(problem, now + step[rows, None] * direction, frame, deadline)
         with torch.no_grad():
-            before = s * problem.surrogate.smooth(problem.inputs(now), beta)
-            after = s * problem.surrogate.smooth(problem.inputs(moved), beta)
+            before = problem.surrogate.smooth(problem.inputs(now), beta)
+            after = problem.surrogate.smooth(problem.inputs(moved), beta)
             value = problem.surrogate.value(problem.inputs(moved))
         accepted = close & (after > before + 1e-12)
         theta[rows[accepted]] = moved[accepted]
-        better = accepted & (s * value > s * best[rows])
+        better = accepted & (value > best[rows])
         best_theta[rows[better]], best[rows[better]] = moved[better], value[better]
         step[rows] = torch.where(accepted, (step[rows] * 1.5).clamp(max=1.0), step[rows] * 0.5)
         stalled = step[rows] < LAST_STEP
@@ -90,7 +89,7 @@ def climb(
 
 
 def tangent(frame: "Frame", g: Float[Tensor, "B Td"]) -> Float[Tensor, "B Td"]:
-    """The unit vector nearest to g among those that leave R alone; 0 where there is none."""
+    """The unit vector nearest to g among those that leave the state alone; 0 where there is none."""
     p = g - ((g[:, None, :] @ frame.rows.mT) @ frame.rows)[:, 0]
     norm = p.norm(dim=-1, keepdim=True)
     return torch.where(norm > 1e-14, p / norm.clamp(min=1e-300), torch.zeros_like(p))
@@ -131,21 +130,20 @@ def row_space(J: Float[Tensor, "B N Td"]) -> Frame:
 
 
 def correct(
-    problem: Problem, theta: Float[Tensor, "B Td"], R0: Float[Tensor, "B N"], frame: Frame
-) -> tuple[Float[Tensor, "B Td"], Bool[Tensor, " B"]]:
-    """Back to the level set; true where |R - R0| <= TOLERANCE max(1, |R0|) was reached."""
-    limit = TOLERANCE * R0.norm(dim=-1).clamp(min=1.0)
+    problem: Problem, theta: Float[Tensor, "B k"], frame: Frame, deadline: float
+) -> tuple[Float[Tensor, "B k"], Bool[Tensor, " B"]]:
+    """Back to the set where the state is 0; true where |state| <= TOLERANCE was reached, in time."""
     theta, frame = theta.clone(), Frame(*(part.clone() for part in frame))
     for count in range(CORRECTIONS):
-        miss = problem.states(theta) - R0
-        away = (~(miss.norm(dim=-1) <= limit)).nonzero()[:, 0]
-        if away.numel() == 0:
+        miss = problem.states(theta)
+        away = (~(miss.norm(dim=-1) <= TOLERANCE)).nonzero()[:, 0]
+        if away.numel() == 0 or time.monotonic() >= deadline:
             break
         if count in RENEWALS:
             for part, new in zip(frame, row_space(problem.jacobian(theta[away])[1]), strict=True):
                 part[away] = new
         theta[away] -= Frame(*(part[away] for part in frame)).step(miss[away])
-    return theta, (problem.states(theta) - R0).norm(dim=-1) <= limit
+    return theta, problem.states(theta).norm(dim=-1) <= TOLERANCE
 
 
 def rank(problem: Problem, theta: Float[Tensor, "B Td"]) -> int:

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -58,6 +58,27 @@ class Problem:
         picked = (R * torch.eye(N, dtype=R.dtype).repeat(B, 1)).sum()  # copy i answers for coordinate i
         (slope,) = torch.autograd.grad(picked, copies)
         return R.detach()[::N], slope.unflatten(0, (B, N))
+
+    def pairs(self, theta: Float[Tensor, "B Td"]) -> "Problem":
+        """The problem of pairs (Y, Z), 2 T tokens: state R(Y) - R(Z), target F(Y) - F(Z).
+
+        States are counted in units of their largest norm at `theta`, at least 1, so that one tolerance fits all models.
+        """
+        unit = float(self.states(theta).norm(dim=-1).max().clamp(min=1.0))
+
+        def apart(X: Float[Tensor, "B 2T d"]) -> Float[Tensor, "2B T d"]:
+            return X.unflatten(1, (2, self.T)).flatten(0, 1)
+
+        def difference(values: Float[Tensor, "2B ..."]) -> Float[Tensor, "B ..."]:
+            first, second = values.unflatten(0, (-1, 2)).unbind(1)
+            return first - second
+
+        surrogate = Surrogate(
+            value=lambda X: difference(self.surrogate.value(apart(X))),
+            smooth=lambda X, sharpness: difference(self.surrogate.smooth(apart(X), sharpness.repeat_interleave(2))),
+            noise=self.surrogate.noise,
+        )
+        return replace(self, state=lambda X: difference(self.state(apart(X))) / unit, surrogate=surrogate, T=2 * self.T)
 
 
 def problem_of(model: Any, target: Any, T: int, domain: tuple[float, float] | None = None, seed: int = 0) -> Problem:

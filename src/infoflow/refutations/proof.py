@@ -1,31 +1,34 @@
 """Is there an exact twin? A Krawczyk step in ball arithmetic on the stored weights.
 
-All but N coordinates of Z are fixed; g(z) = R(z) - R(Y) is a square system (R is the state, or what determines it).
-With C near the inverse of g' and a box B = z0 +- rho,
+All but N coordinates of the pair (Y, Z) are fixed; g(z) = R(Z) - R(Y) is a square system in these N (R is the state, or
+what determines it). With C near the inverse of g' and a box B = z0 +- rho,
 
     K(B) = z0 - C g(z0) + (I - C g'(B)) (B - z0)   inside the interior of B
 
-proves that g has exactly one zero in B (Krawczyk 1969; Neumaier, Interval Methods for Systems of Equations, 5.1.8), so
-the target's values there and at Y bound the error of every read-out of R from below.
+proves that g has exactly one zero in B (Krawczyk 1969; Neumaier, Interval Methods for Systems of Equations, 5.1.8): two
+inputs of one state, whose targets bound the error of every read-out of R from below.
 """
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from jaxtyping import Float
 
 from infoflow.nn import Transformer
-from infoflow.refutations.ball_model import ball_core, ball_state, ball_target
+from infoflow.refutations.ball_model import Watch, ball_core, ball_state, ball_target
 from infoflow.refutations.balls import Balls, Matrix, constant, exact
 
 PRECISION = 256  # bits
-RADIUS = 1e-25  # rho of the box the twin is enclosed in
-MARGIN = 1e-4  # share of the box's side that free coordinates keep from its faces
-NEWTON_STEPS = 12
-LARGEST_MOVE = 1e-3  # Newton that walks further from Z has found something else
+RADIUS = 1e-25  # rho of the box the twins are enclosed in
+MARGIN = 1e-8  # share of the box's side that free coordinates keep from its faces
+NEWTON_STEPS = 20
+CONTRACTION = 1e-3  # Newton's method keeps its Jacobian while every step is shorter than the last by this factor
+LARGEST_MOVE = 1e-3  # Newton that walks further from the pair has found something else
+LATE = "the time was up before the proof ended; more seconds may give one"
 
 
 @dataclass(frozen=True)
@@ -37,94 +40,135 @@ class Proof:
     reason: str
 
 
-def prove(model: Any, target: Any, pair: Float[np.ndarray, "2 T d"], box: tuple[float, float]) -> Proof:
+class System(Protocol):
+    """g at balls z: its value, and its derivatives in every z_j unless they are not asked for."""
+
+    def __call__(self, z: Matrix, slopes: bool = True) -> Balls: ...
+
+
+class _OutOfTime(Exception):
+    pass
+
+
+def prove(
+    model: Any,
+    target: Any,
+    pair: Float[np.ndarray, "2 T d"],
+    box: tuple[float, float],
+    jacobian: Float[np.ndarray, "N 2Td"],
+    deadline: float,
+) -> Proof:
+    """`jacobian`: derivatives of R(Y) - R(Z) in the coordinates of the pair, in any units; it only guides the choice of
+    the free ones. `deadline` is a time of time.monotonic(); a proof that does not end before it is none."""
     if not isinstance(model, Transformer):
         return Proof(None, None, "the ball model covers this project's Transformer only")
     try:
         import flint
     except ImportError:
         return Proof(None, None, "python-flint is not installed (pip install 'infoflow[certify]')")
+
+    def watch() -> None:
+        if time.monotonic() >= deadline:
+            raise _OutOfTime
+
+    distance = None
     with flint.ctx.workprec(PRECISION):
-        return _prove(model, target, pair, box)
+        try:
+            states = [ball_state(model, constant(exact(X), 0), watch).value.entries() for X in pair]
+            distance = _up(sum(((a - b) * (a - b) for a, b in zip(*states, strict=True)), 0).sqrt())
+            twins, reason = _twins(model, pair, box, jacobian, watch)
+            error = None
+            if twins is not None:
+                error, late = _certified(target, twins, box, watch)
+                reason = late or reason
+            return Proof(error, distance, reason)
+        except _OutOfTime:
+            return Proof(None, distance, LATE)
 
 
-def _prove(model: Transformer, target: Any, pair: Float[np.ndarray, "2 T d"], box: tuple[float, float]) -> Proof:
-    Y, Z = pair
-    states = [ball_state(model, constant(exact(X), 0)).value.entries() for X in (Y, Z)]
-    distance = _up(sum(((a - b) ** 2 for a, b in zip(*states, strict=True)), 0).sqrt())
-    if not _varying(lambda X: ball_state(model, X), Z.shape, box):
-        return _certified(target, Y, exact(Z), box, distance, "the state is the same for every input")
-    varying = _varying(lambda X: ball_core(model, X), Z.shape, box)
-
-    def core(X: Balls) -> Balls:
-        return ball_core(model, X).pick(varying)
-
-    goal = core(constant(exact(Y), 0)).value
-    free = _free_coordinates(core, Z, box)
+def _twins(
+    model: Transformer,
+    pair: Float[np.ndarray, "2 T d"],
+    box: tuple[float, float],
+    slopes: Float[np.ndarray, "N 2Td"],
+    watch: Watch,
+) -> tuple[list[Matrix] | None, str]:
+    """Balls around Y and Z that hold two inputs of exactly one state, and how that is known; or None and why not."""
+    if not _varying(lambda X: ball_state(model, X, watch), pair[0].shape, box):
+        return [exact(X) for X in pair], "the state is the same for every input"
+    varying = _varying(lambda X: ball_core(model, X, watch), pair[0].shape, box)
+    free = _free_coordinates(slopes, len(varying), pair, box)
     if isinstance(free, str):
-        return Proof(None, distance, free)
+        return None, free
 
-    def system(z: Matrix) -> Balls:
-        R = core(_tokens(Z, free, z))
-        return Balls(R.value - goal, R.slopes)
+    def system(z: Matrix, slopes: bool = True) -> Balls:
+        Y, Z = (ball_core(model, X, watch).pick(varying) for X in _tokens(pair, free, z, slopes))
+        return Balls(Z.value - Y.value, tuple(b - a for a, b in zip(Y.slopes, Z.slopes, strict=True)))
 
-    z0 = newton(system, exact(Z.ravel()[free]).transpose())
+    z0 = newton(system, exact(pair.ravel()[free]).transpose())
     if z0 is None:
-        return Proof(None, distance, "Newton's method from Z did not converge in ball arithmetic")
-    moved = max(float(abs(a - b).upper()) for a, b in zip(z0.entries(), map(float, Z.ravel()[free]), strict=True))
+        return None, "Newton's method from the pair did not converge in ball arithmetic"
+    moved = max(float(abs(a - b).upper()) for a, b in zip(z0.entries(), map(float, pair.ravel()[free]), strict=True))
     if moved > LARGEST_MOVE * (box[1] - box[0]):
-        return Proof(None, distance, f"Newton's method left Z by {moved:.2g}")
-    twin = krawczyk(system, z0, RADIUS)
-    if twin is None:
-        return Proof(None, distance, f"the Krawczyk step does not map the box of radius {RADIUS:g} into itself")
+        return None, f"Newton's method left the pair by {moved:.2g}"
+    twins = krawczyk(system, z0, RADIUS)
+    if twins is None:
+        return None, f"the Krawczyk step does not map the box of radius {RADIUS:g} into itself"
     reason = (
-        f"an exact twin of Y lies within {moved + RADIUS:.2g} of Z in every coordinate (Krawczyk, {PRECISION} bits)"
+        f"two inputs of exactly one state lie within {moved + RADIUS:.2g} of Y and Z in every coordinate "
+        f"(Krawczyk, {PRECISION} bits)"
     )
-    return _certified(target, Y, _tokens(Z, free, twin).value, box, distance, reason)
+    return [X.value for X in _tokens(pair, free, twins, False)], reason
 
 
 def _certified(
-    target: Any, Y: Float[np.ndarray, "T d"], twin: Matrix, box: tuple[float, float], distance: float, reason: str
-) -> Proof:
-    """Half the gap between the target at Y and its largest value on the balls that hold the exact twin."""
-    if not _inside(twin, box) or not _inside(exact(Y), box):
-        return Proof(None, distance, "the twin is not inside the domain")
-    high, low = (ball_target(target, table.tolist()) for table in (exact(Y), twin))
+    target: Any, twins: list[Matrix], box: tuple[float, float], watch: Watch
+) -> tuple[float | None, str | None]:
+    """Half the gap between the targets on the balls that hold the twins, from below; or None and why."""
+    if not all(_inside(twin, box) for twin in twins):
+        return None, "the twins are not inside the domain"
+    high, low = (ball_target(target, twin.tolist(), watch) for twin in twins)
     if high is None or low is None:
-        return Proof(None, distance, "an exact twin exists, but the target has no enclosure in balls")
+        return None, "exact twins exist, but the target has no enclosure in balls"
     error = _down((high - low) / 2)
-    return Proof(error if error > 0 else None, distance, reason)
+    return (error if error > 0 else None), None
 
 
-def newton(system: Callable[[Matrix], Balls], z: Matrix) -> Matrix | None:
+def newton(system: System, z: Matrix) -> Matrix | None:
     """A point near a zero of the square system, to about half the working precision; None when it does not settle."""
+    inverse, last = None, math.inf
     for _ in range(NEWTON_STEPS):
-        inverse = _inverse(jacobian(system(z)))
+        R = system(z, inverse is None)
         if inverse is None:
-            return None
-        move = (inverse * system(z).value.transpose()).mid()
+            inverse = _inverse(jacobian(R))
+            if inverse is None:
+                return None
+        move = (inverse * R.value.transpose()).mid()
         z = (z - move).mid()
         size = max(float(abs(x).upper()) for x in move.entries())
         if size < 1e-4 * RADIUS:
             return z
         if not math.isfinite(size) or size > 1e6:
             return None
+        if size > CONTRACTION * last:
+            inverse = None
+        last = size
     return None
 
 
-def krawczyk(system: Callable[[Matrix], Balls], z0: Matrix, radius: float) -> Matrix | None:
+def krawczyk(system: System, z0: Matrix, radius: float) -> Matrix | None:
     """The box of that radius around z0 when K(box) lies in its interior, that is: when it holds exactly one zero."""
     from flint import arb, arb_mat
 
     N = z0.nrows()
-    C = _inverse(jacobian(system(z0)))
+    box = z0 + arb_mat(N, 1, [arb(0, radius)] * N)
+    slopes = jacobian(system(box))
+    C = _inverse(slopes)
     if C is None:
         return None
-    C = C.mid()
-    box = z0 + arb_mat(N, 1, [arb(0, radius)] * N)
     spread = box - z0  # the box's own radius: the sum above may have rounded it up
     identity = arb_mat(N, N, [arb(int(i == j)) for i in range(N) for j in range(N)])
-    image = z0 - C * system(z0).value.transpose() + (identity - C * jacobian(system(box))) * spread
+    image = z0 - C * system(z0, False).value.transpose() + (identity - C * slopes) * spread
     inside = all(b.contains_interior(k) for b, k in zip(box.entries(), image.entries(), strict=True))
     return box if inside else None
 
@@ -137,56 +181,57 @@ def jacobian(R: Balls) -> Matrix:
 
 
 def _inverse(J: Matrix) -> Matrix | None:
+    """A matrix of exact numbers near the inverse."""
     try:
-        return J.mid().inv()
+        return J.mid().inv().mid()
     except ZeroDivisionError:
         return None
 
 
-def _tokens(Z: Float[np.ndarray, "T d"], free: list[int], z: Matrix) -> Balls:
-    """Z with the free coordinates replaced by the balls z, and unit slopes there."""
+def _tokens(pair: Float[np.ndarray, "2 T d"], free: list[int], z: Matrix, slopes: bool) -> list[Balls]:
+    """Y and Z with the free coordinates replaced by the balls z, and unit slopes there when asked for."""
     from flint import arb_mat
 
-    T, d = Z.shape
-    value = exact(Z)
-    slopes = []
+    _, T, d = pair.shape
+    values = [exact(X) for X in pair]
+    units: list[list[Matrix]] = [[], []]
     for row, place in enumerate(free):
-        value[place // d, place % d] = z[row, 0]
-        unit = arb_mat(T, d)
-        unit[place // d, place % d] = 1
-        slopes.append(unit)
-    return Balls(value, tuple(slopes))
+        side, (t, i) = place // (T * d), divmod(place % (T * d), d)
+        values[side][t, i] = z[row, 0]
+        if slopes:
+            for k in (0, 1):
+                units[k].append(arb_mat(T, d))
+            units[side][-1][t, i] = 1
+    return [Balls(value, tuple(unit)) for value, unit in zip(values, units, strict=True)]
 
 
 def _varying(function: Callable[[Balls], Balls], shape: tuple[int, ...], box: tuple[float, float]) -> list[int]:
-    """Coordinates of a row that move at all: the others have derivative exactly 0 over the whole domain."""
+    """Coordinates of a row that move at all. Along every direction in [-1, 1]^(T d), at every point of the domain, the
+    others have derivative exactly 0: one slope whose entries are the balls [-1, 1] encloses all of these."""
     from flint import arb, arb_mat
 
     low, high = map(arb, box)
-    size = int(np.prod(shape))
-    everywhere = arb_mat(size, 1, [low.union(high)] * size)
-    slopes = function(_tokens(np.zeros(shape), list(range(size)), everywhere)).slopes
-    return [i for i in range(slopes[0].ncols()) if not all(slope[0, i].is_zero() for slope in slopes)]
+    T, d = shape
+    everywhere = arb_mat(T, d, [low.union(high)] * (T * d))
+    (slope,) = function(Balls(everywhere, (arb_mat(T, d, [arb(0, 1)] * (T * d)),))).slopes
+    return [i for i, x in enumerate(slope.entries()) if not x.is_zero()]
 
 
 def _free_coordinates(
-    core: Callable[[Balls], Balls], Z: Float[np.ndarray, "T d"], box: tuple[float, float]
+    slopes: Float[np.ndarray, "N 2Td"], count: int, pair: Float[np.ndarray, "2 T d"], box: tuple[float, float]
 ) -> list[int] | str:
-    """N coordinates of Z away from the faces of the box whose columns of dR/dx are as independent as can be had."""
+    """`count` coordinates of the pair away from the faces of the box with columns as independent as can be had."""
     from scipy.linalg import qr
 
     low, high = box
-    margin = np.minimum(Z - low, high - Z).ravel() / (high - low)
+    margin = np.minimum(pair - low, high - pair).ravel() / (high - low)
     inner = np.flatnonzero(margin > MARGIN)
-    slopes = core(_tokens(Z, list(range(Z.size)), exact(Z.ravel()).transpose())).slopes
-    J = np.array([[float(x.mid()) for x in a.entries()] for a in slopes]).T
-    N = J.shape[0]
-    if inner.size < N:
-        return f"only {inner.size} coordinates of Z lie inside the domain, the state has {N}"
-    _, triangle, order = qr(J[:, inner], mode="economic", pivoting=True)
-    if abs(triangle[N - 1, N - 1]) <= 1e-14 * abs(triangle[0, 0]):
-        return "the Jacobian of the state is singular at Z, so no square subsystem is regular"
-    return [int(i) for i in inner[order[:N]]]
+    if inner.size < count:
+        return f"only {inner.size} coordinates of the pair lie inside the domain, the state has {count}"
+    _, triangle, order = qr(slopes[:, inner], mode="economic", pivoting=True)
+    if len(triangle) < count or abs(triangle[count - 1, count - 1]) <= 1e-14 * abs(triangle[0, 0]):
+        return "the Jacobian of the state is singular at the pair, so no square subsystem is regular"
+    return [int(i) for i in inner[order[:count]]]
 
 
 def _inside(value: Matrix, box: tuple[float, float]) -> bool:

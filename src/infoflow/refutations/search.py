@@ -14,7 +14,8 @@ from infoflow.refutations.problem import Problem, problem_of
 from infoflow.refutations.proof import prove
 
 STARTS = 12
-FINALISTS, FIRST_SHARE = 4, 0.4  # after this share of the time the best starts go on alone
+FINALISTS, FIRST_SHARE = 4, 0.35  # after this share of the time the best starts go on alone
+SEARCH_SHARE = 0.75  # the proof takes the rest, and what a search that stands still leaves
 SMALLEST_GAP = 1e-6  # below this the two targets differ by little more than rounding
 
 
@@ -31,8 +32,8 @@ def refute(
     """Search two inputs with one read-out state and different targets, in about `seconds`.
 
     `model` is a Transformer of this project or an `Adapter` around any differentiable PyTorch model; `target` a Target
-    or a function (None: the adapter's own). All starts run upward and downward as one batch, the best go on; the best
-    pair is handed to the proof (this project's Transformer and targets), which may fail: the pair is numerical then.
+    or a function (None: the adapter's own). All pairs run as one batch, the best go on; the best pair is handed to the
+    proof (this project's Transformer and targets), which may fail or find no time: the pair is numerical then.
     """
     began = time.monotonic()
     if not seconds > 0:
@@ -51,19 +52,18 @@ def refute(
         if progress is not None:
             progress.update(min(int(100 * (time.monotonic() - began) / seconds), 99))
 
-    theta, R0 = theta.repeat(2, 1), problem.states(theta).repeat(2, 1)
-    for kept, share in ((FINALISTS, FIRST_SHARE), (1, 0.9 - FIRST_SHARE)):  # the proof takes the rest
-        sign = torch.ones(len(theta), dtype=torch.float64)
-        sign[len(theta) // 2 :] = -1.0  # the second half runs down
-        ends = climb(problem, theta, R0, sign, time.monotonic() + share * seconds, generator, watch)
-        up, down = ends.value.chunk(2)
-        best = (up - down).argsort(descending=True)[:kept]
-        rows = torch.cat([best, best + len(up)])
-        theta, R0 = ends.theta[rows], R0[rows]
-    gap = float((up - down).max())
+    pair, theta = problem.pairs(theta), theta.repeat(1, 2)  # every pair starts at Y = Z
+    for kept, share in ((FINALISTS, FIRST_SHARE), (1, SEARCH_SHARE)):
+        ends = climb(pair, theta, began + share * seconds, generator, watch)
+        theta = ends.theta[ends.value.argsort(descending=True)[:kept]]
+    gap = float(ends.value.max())
     if gap < SMALLEST_GAP:
-        return NoCollision(f"{STARTS} starts moved the target by at most {gap:.2g} at constant state")
-    return _collision(problem, model, target, theta[0], theta[1], began)
+        return NoCollision(
+            f"{STARTS} starts moved the target by at most {gap:.2g} at constant state"
+            + (" before the time was up" if time.monotonic() >= began + SEARCH_SHARE * seconds else "")
+        )
+    Y, Z = theta[0].chunk(2)
+    return _collision(problem, model, target, Y, Z, began, began + seconds)
 
 
 def _starts(problem: Problem, generator: torch.Generator) -> Tensor:
@@ -75,17 +75,21 @@ def _starts(problem: Problem, generator: torch.Generator) -> Tensor:
     return torch.asin(torch.cat([free, centre + spread]).flatten(1) * 0.98)
 
 
-def _collision(problem: Problem, model: Any, target: Any, up: Tensor, down: Tensor, began: float) -> Collision:
-    pair = problem.inputs(torch.stack([up, down]))
+def _collision(
+    problem: Problem, model: Any, target: Any, Y: Tensor, Z: Tensor, began: float, deadline: float
+) -> Collision:
+    pair = problem.inputs(torch.stack([Y, Z]))
     R = problem.state(pair).detach()
     F = problem.surrogate.value(pair).detach()
-    proof = prove(model, target, pair.numpy(), (problem.low, problem.high))
+    theta = torch.cat([Y, Z])[None]
+    slopes = problem.pairs(torch.stack([Y, Z])).jacobian(theta)[1][0].numpy()
+    proof = prove(model, target, pair.numpy(), (problem.low, problem.high), slopes, deadline)
     return Collision(
         Y=pair[0].numpy(),
         Z=pair[1].numpy(),
         gap=float(F[0] - F[1]),
         state_distance=proof.distance if proof.distance is not None else float((R[0] - R[1]).norm()),
-        sigma_min=smallest_singular_value(problem, down),
+        sigma_min=smallest_singular_value(problem, Z),
         certified_error=proof.error,
         state_Y=R[0].numpy(),
         state_Z=R[1].numpy(),
