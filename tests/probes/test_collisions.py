@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infoflow.errors import InfoFlowError
-from infoflow.probes.collisions import RADII, nearest_pairs, swap_search, transfer
+from infoflow.probes.collisions import RADII, bag_of_tokens, nearest_pairs, swap_search, transfer
 
 
 def unit(n, seed=0, d=5):
@@ -55,9 +55,40 @@ def test_swaps_keep_the_tokens_and_never_lose_ground():
     assert swap_search(encode, anchor, moving, 4, 5) == (moving, before, before)  # nothing is free to move
 
 
+def test_two_texts_are_one_pair_and_a_text_without_partner_is_none():
+    """Texts a, b, a under labels 0, 1, 1: a and b once; a text alone under both labels is no pair at all."""
+    states = unit(2)[[0, 1, 0]]
+    found = nearest_pairs(states, unit(2), np.array([0, 1, 1]), ["a", "b", "a"], best=9)
+    assert [(p.first, p.second) for p in found.best] == [(0, 1)]
+    assert nearest_pairs(unit(2)[[0, 0]], unit(2), np.array([0, 1]), ["a", "a"]).best == []
+
+
 def test_transfer_of_equal_encoders():
-    states = unit(60)
-    best = nearest_pairs(states, unit(2), np.arange(60) % 2, best=5).best
-    moved = transfer(best, states)
+    states, label = unit(60), np.arange(60) % 2
+    best = nearest_pairs(states, unit(2), label, best=5).best
+    moved = transfer(best, states, label)
     assert moved["mean_distance"] == pytest.approx(np.mean([p.distance for p in best]), abs=1e-5)
     assert moved["mean_quantile"] < 0.1
+    assert moved["nearest_there"] == moved["among_ten_nearest_there"] == 1
+
+
+@given(st.integers(0, 1000))
+def test_ranks_there_by_brute_force(seed):
+    here, there, label = unit(30, seed), unit(30, seed + 1), np.arange(30) % 3
+    best = nearest_pairs(here, unit(3), label, best=8).best
+    ranks = []
+    for p in best:
+        far = {j: 1 - float(there[p.first] @ there[j]) for j in range(30) if label[j] != label[p.first]}
+        ranks.append(sorted(far, key=far.__getitem__).index(p.second) + 1)
+    moved = transfer(best, there, label)
+    assert moved["nearest_there"] == pytest.approx(np.mean([r == 1 for r in ranks]))
+    assert moved["among_ten_nearest_there"] == pytest.approx(np.mean([r <= 10 for r in ranks]))
+
+
+def test_a_bag_of_tokens_knows_no_order_and_weighs_rare_words():
+    bags = bag_of_tokens([[1, 2, 9], [2, 1, 9], [1, 3, 9], [4, 4, 9]])
+    assert torch.equal(bags[0], bags[1])
+    # word 9 is in every row and weighs 0; 1 is in three of four rows, 2 in two
+    wanted = torch.tensor([np.log(4 / 3), np.log(2), 0, 0, 0], dtype=torch.float32)
+    torch.testing.assert_close(bags[0], wanted / wanted.norm())
+    assert float(bags[2] @ bags[3]) == 0

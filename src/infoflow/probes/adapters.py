@@ -1,11 +1,11 @@
 """Where the tap goes in: `infoflow.nn`, `nn.MultiheadAttention`, and Hugging Face models, found by what they have.
 
 There is no list of models. A Hugging Face model is one with `config.num_attention_heads` whose attention goes through
-the library's attention interface: we register one attention function there, and every family that uses the interface
-(BERT, ALBERT, GPT-2, Llama and their kin; rotary, grouped heads) is served. The residual states are found from the
-order of events in one pass: the block is the nearest ancestor of the attention that stands in a `ModuleList`; the
-first norm called after the attention closes it. When the attention read the block's own input the model is post-norm
-(the state is what the norm returns); otherwise it is pre-norm (the state is what the norm receives).
+the library's attention interface (transformers 5.0 and later): we register one attention function there, and every
+family that uses the interface (BERT, ALBERT, GPT-2, Llama and their kin; rotary, grouped heads) is served. The residual
+states are found from the order of events in one pass: the block is the nearest ancestor of the attention that stands in
+a `ModuleList`; the first norm called after the attention closes it. When the attention read the block's own input the
+model is post-norm (the state is what the norm returns); otherwise it is pre-norm (the state is what the norm receives).
 """
 
 from collections.abc import Iterator
@@ -205,16 +205,17 @@ def _switch(model: nn.Module, stack: ExitStack) -> None:
 
 
 def _register() -> None:
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-    if NAME in ALL_ATTENTION_FUNCTIONS.valid_keys():
-        return
-    ALL_ATTENTION_FUNCTIONS.register(NAME, _hugging_face_attention)
     try:
         from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
-    except ImportError:  # before 4.53 the models make the same mask themselves
-        return
-    ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, eager_mask)
+        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+    except ImportError:
+        raise InfoFlowError(
+            "expected transformers 5.0 or later (before it BERT and ALBERT bypass the attention interface), got an "
+            "older one; update transformers."
+        ) from None
+    if NAME not in ALL_ATTENTION_FUNCTIONS.valid_keys():
+        ALL_ATTENTION_FUNCTIONS.register(NAME, _hugging_face_attention)
+        ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, eager_mask)
 
 
 def _hugging_face_attention(

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from infoflow.errors import InfoFlowError
 
 RADII = (0.01, 0.02, 0.05, 0.1)
+ALONE = -2.0  # below every cosine: stands for "no pair"
 Encoder = Callable[[list[list[int]]], Float[Tensor, "texts E"]]  # token ids -> unit vectors
 
 
@@ -54,28 +55,23 @@ def nearest_pairs(
 ) -> Collisions:
     """For every string the nearest one with another label, by exact search; equal strings are no pair.
 
-    `answers[label[i]]` is the state of what string i should lead to.
+    `answers[label[i]]` is the state of what string i should lead to. The best list names two texts once.
     """
     if len(set(label.tolist())) < 2:
         raise InfoFlowError("expected strings with at least two labels to search for collisions, got one label.")
-    marks = torch.from_numpy(np.asarray(label))
-    names: dict[str, int] = {}
-    texts = torch.tensor([names.setdefault(s, len(names)) for s in strings]) if strings is not None else None
+    texts = _numbered(strings, len(states))
     pairs = []
     for start in range(0, len(states), block):
-        rows = slice(start, start + block)
-        similar = states[rows] @ states.T
-        same = marks[rows, None] == marks[None]
-        if texts is not None:
-            same |= texts[rows, None] == texts[None]
-        value, other = similar.masked_fill(same, -2.0).max(1)
-        for n, (v, j) in enumerate(zip(value.tolist(), other.tolist(), strict=True)):
-            i = start + n
-            gap = 1 - float(answers[label[i]] @ answers[label[j]])
-            pairs.append(Pair(i, j, 1 - v, gap))
-    ordered = sorted({(min(p.first, p.second), max(p.first, p.second)): p for p in pairs}.values(), key=_distance)
-    rates = {r: 1000 * sum(p.distance <= r for p in pairs) / len(pairs) for r in RADII}
-    return Collisions(len(pairs), ordered[:best], rates)
+        rows = torch.arange(start, min(start + block, len(states)))
+        value, other = (states[rows] @ states.T).masked_fill(_no_pair(rows, label, texts), ALONE).max(1)
+        for i, v, j in zip(rows.tolist(), value.tolist(), other.tolist(), strict=True):
+            if v > ALONE:
+                pairs.append(Pair(i, j, 1 - v, 1 - float(answers[label[i]] @ answers[label[j]])))
+    once: dict[frozenset[int], Pair] = {}  # the same two texts may stand in the corpus more than once
+    for pair in sorted(pairs, key=lambda p: p.distance):
+        once.setdefault(frozenset((int(texts[pair.first]), int(texts[pair.second]))), pair)
+    rates = {r: 1000 * sum(p.distance <= r for p in pairs) / len(states) for r in RADII}
+    return Collisions(len(states), list(once.values())[:best], rates)
 
 
 def swap_search(
@@ -108,21 +104,55 @@ def swap_search(
     return current, begin, distance
 
 
-def transfer(best: list[Pair], other: Float[Tensor, "N E"], seed: int = 0) -> dict[str, float]:
-    """Where another encoder puts the same pairs: their mean distance, against that of random pairs and its quantile."""
+def transfer(
+    best: list[Pair],
+    other: Float[Tensor, "N E"],
+    label: np.ndarray,
+    strings: Sequence[str] | None = None,
+    seed: int = 0,
+) -> dict[str, float]:
+    """What another encoder makes of the same pairs: `other` holds its unit vectors of all N strings.
+
+    A pair transfers in full when its second string is, there too, the nearest one to the first that has another label.
+    The quantile says where its distance stands among 20,000 random pairs (0: nearer than all of them).
+    """
     generator = np.random.default_rng(seed)
     i, j = generator.integers(0, len(other), (2, 20_000))
     kept = i != j
     random = 1 - (other[i[kept]] * other[j[kept]]).sum(-1)
-    found = torch.tensor([1 - float(other[p.first] @ other[p.second]) for p in best])
+    first, second = (torch.tensor([getattr(p, side) for p in best]) for side in ("first", "second"))
+    similar = (other[first] @ other.T).masked_fill(_no_pair(first, label, _numbered(strings, len(other))), ALONE)
+    own = (other[first] * other[second]).sum(-1, keepdim=True)
+    found = 1 - own[:, 0]
+    rank = 1 + (similar > own + 1e-6).sum(1)  # its own text may stand there twice, and sums round
     below = torch.stack([(random < d).float().mean() for d in found])
     return {
         "pairs": float(len(best)),
         "mean_distance": float(found.mean()),
         "random_pairs": float(random.mean()),
-        "mean_quantile": float(below.mean()),  # 0: nearer than every random pair there too
+        "mean_quantile": float(below.mean()),
+        "nearest_there": float((rank == 1).float().mean()),
+        "among_ten_nearest_there": float((rank <= 10).float().mean()),
     }
 
 
-def _distance(pair: Pair) -> float:
-    return pair.distance
+def bag_of_tokens(rows: Sequence[Sequence[int]]) -> Float[Tensor, "N words"]:
+    """Unit vectors of tf-idf weights, count(w) log(N / documents with w): an encoder that knows words and no order."""
+    words = {word: n for n, word in enumerate(sorted({word for row in rows for word in row}))}
+    counts = torch.zeros(len(rows), len(words))
+    for n, row in enumerate(rows):
+        counts[n].index_add_(0, torch.tensor([words[word] for word in row]), torch.ones(len(row)))
+    weights = counts * torch.log(len(rows) / (counts > 0).sum(0))
+    return torch.nn.functional.normalize(weights, dim=-1)
+
+
+def _numbered(strings: Sequence[str] | None, count: int) -> Int[Tensor, "N"]:
+    """Equal texts get equal numbers; without texts every string is its own."""
+    names: dict[str, int] = {}
+    return torch.arange(count) if strings is None else torch.tensor([names.setdefault(s, len(names)) for s in strings])
+
+
+def _no_pair(rows: Int[Tensor, "n"], label: np.ndarray, texts: Int[Tensor, "N"]) -> Bool[Tensor, "n N"]:
+    """True where the string of a row and another have one label or one text."""
+    marks = torch.from_numpy(np.asarray(label))
+    return (marks[rows, None] == marks[None]) | (texts[rows, None] == texts[None])
