@@ -8,35 +8,70 @@ from hypothesis import strategies as st
 from models import hugging_face, language, network
 
 from infoflow.probes import head_modes, record
-from infoflow.probes.modes import LABELS, SCORES, THRESHOLDS, label
-from infoflow.probes.planted import KINDS, Planted, accuracy, precision_recall
+from infoflow.probes.modes import LABELS, LEAD, SCORES, THRESHOLDS, _standing_out, label, nearest
+from infoflow.probes.planted import KINDS, Planted, accuracy, lead, precision_recall
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
-    ("moved", "noise", "relative", "least"),
-    [(0.0, 0.0, False, 0.99), (0.3, 1.0, False, 0.95), (0.3, 1.0, True, 0.95)],
+    ("T", "moved", "noise", "relative", "least"),
+    [(16, 0.0, 0.0, False, 0.99), (24, 0.3, 1.0, False, 0.95), (24, 0.3, 1.0, True, 0.95)],
 )
-def test_planted_heads_are_labelled(causal, moved, noise, relative, least):
-    kinds = tuple(k for k in KINDS if not (causal and k == "next") and not (relative and k == "top"))
-    planted = Planted(copies=4, documents=16, moved=moved, noise=noise, relative=relative, causal=causal, kinds=kinds)
+def test_planted_heads_are_labelled(causal, T, moved, noise, relative, least):
+    kinds = tuple(k for k in KINDS if not (causal and k == "next"))
+    planted = Planted(16, T, 4, moved, noise, relative, causal, kinds=kinds)
     labels = [mode.label for mode in head_modes(planted)]
     assert accuracy(labels, planted.truth) >= least
 
 
-def test_content_heads_follow_the_tokens_and_position_heads_do_not():
-    """Shuffle the tokens: the token a max head looks at stays the same, the place a position head looks at does."""
-    plain, shuffled = (Planted(documents=4, kinds=("max", "previous"), shuffled=s) for s in (False, True))
-    seen = {False: [], True: []}
-    plain.feed(lambda step: seen[False].append(step))
-    shuffled.feed(lambda step: seen[True].append(step))
-    for number, (a, b) in enumerate(zip(seen[False], seen[True], strict=True)):
-        order = shuffled._tokens(a.document)[1]
-        moved = torch.from_numpy(order)
-        same_place = (a.weights.argmax(-1) == b.weights.argmax(-1))[..., 1:].float().mean()
-        followed = (moved[b.weights.argmax(-1)] == a.weights.argmax(-1)[..., moved])[..., 1:].float().mean()
-        assert (followed == 1 and same_place < 0.2) if number % 2 == 0 else same_place == 1
-    assert [m.label for m in head_modes(shuffled)] == shuffled.truth
+def test_noise_decides_what_a_top_head_is():
+    """Its truth changes only when the noise parts its keys; the lead of a pair is E tanh(|N(0, 2 s^2)| / 2)."""
+    drawn = np.random.default_rng(1).normal(size=100_000)
+    for s in (0.5, 1.0, 4.0):
+        assert lead(2, s) == pytest.approx(np.tanh(np.abs(np.sqrt(2) * s * drawn) / 2).mean(), abs=0.02)
+    assert lead(3, 0.0) == 0
+    assert lead(2, 1.0) < LEAD < lead(2, 2.0)
+    one_logit, own = (Planted(T=16, noise=1.0, relative=r, kinds=("top", "max")) for r in (False, True))
+    assert one_logit.truth == one_logit.planted_as
+    assert "max" in own.truth[:4]
+    assert own.planted_as[:4] == ["top"] * 4
+
+
+def standing_out(pattern: list[float], expected: list[float] | None = None) -> tuple[float, float]:
+    p = torch.tensor(pattern, dtype=torch.float64)
+    m = torch.zeros_like(p) if expected is None else torch.tensor(expected, dtype=torch.float64)
+    one, top = _standing_out(p[None], m[None])
+    return float(one), float(top)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected", "wanted"),
+    [
+        ([1.0], [1.0], (0, 0)),  # one key is no choice
+        ([0.8, 0.2], None, (0.6, 0.6)),
+        ([0.5, 0.3, 0.2], None, (0.2, 0.2)),
+        ([1.0] + [0.0] * 9, None, (1, 1)),
+        ([0.25] * 4 + [0.0] * 6, None, (0, 1)),  # a tie
+        ([0.2] * 5 + [0.0] * 5, None, (0, 0)),  # the fifth key is as heavy as the others
+        ([0.1] * 10, None, (0, 0)),
+        ([0.6, 0.4] + [0.0] * 8, [0.64] + [0.04] * 9, (0, 0.4)),  # position foretold the first key, not the second
+        ([1.0] + [0.0] * 9, [0.5] + [0.5 / 9] * 9, (1, 1)),  # a hardmax that often falls on one place is still one
+    ],
+)
+def test_mass_that_stands_out(pattern, expected, wanted):
+    assert standing_out(pattern, expected) == pytest.approx(wanted, abs=0.01)
+
+
+@given(st.lists(st.floats(0.001, 1), min_size=10, max_size=20), st.floats(0, 0.9))
+def test_a_share_of_uniform_mass_only_scales_what_stands_out(weights, moved):
+    p = np.array(weights) / np.sum(weights)
+    mixed = (1 - moved) * p + moved / len(p)
+    np.testing.assert_allclose(standing_out(list(mixed)), (1 - moved) * np.array(standing_out(list(p))), atol=1e-12)
+
+
+def test_one_document_says_nothing_about_position():
+    modes = head_modes(record(network(), torch.randn(1, 12, 3)))
+    assert all(mode.scores["position"] == 0 for mode in modes)
 
 
 @given(st.integers(0, 2**31), st.sampled_from([1, 2, 3, 5]), st.integers(1, 6))
@@ -65,10 +100,19 @@ def test_label_rule_at_its_thresholds():
     for name, bar in THRESHOLDS.items():
         assert label({**zero, name: np.array([bar])})[0] == name
         assert label({**zero, name: np.array([bar - 1e-9])})[0] == "mixed"
+    content = {**zero, "top": np.array([0.8])}
+    assert label({**content, "max": np.array([LEAD * 0.8])})[0] == "max"
+    assert label({**content, "max": np.array([LEAD * 0.8 - 1e-9])})[0] == "top"
+    assert label({**zero, "max": np.ones(1)})[0] == "mixed"  # cannot be: max is at most top
     both = {**zero, "position": np.array([0.9])}
     assert label({**both, "global": np.array([0.8])})[0] == "global"  # flat: position explains nothing of weight
     assert label({**both, "previous": np.array([0.5])})[0] == "previous"
     assert label({**both, "sink": np.array([0.5])})[0] == "sink"
+
+
+def test_the_nearest_mode_of_a_mixed_head():
+    scores = dict.fromkeys(SCORES, 0.0) | {"global": 0.6, "top": 0.5, "sink": 0.49}
+    assert nearest(scores) == "sink"
 
 
 def test_padding_and_batches_do_not_matter():

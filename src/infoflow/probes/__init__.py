@@ -4,6 +4,7 @@ from infoflow.probes.intervene import intervene, joint_path
 from infoflow.probes.modes import head_modes
 from infoflow.probes.record import Batch, Keep, Recording, SavedRecording, load, record
 from infoflow.probes.references import References, measure_references
+from infoflow.probes.shuffle import shuffle_evidence
 from infoflow.probes.substitute import substitute
 from infoflow.probes.tap import Step
 
@@ -20,5 +21,6 @@ __all__ = [
     "load",
     "measure_references",
     "record",
+    "shuffle_evidence",
     "substitute",
 ]

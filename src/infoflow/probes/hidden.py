@@ -2,8 +2,8 @@
 
 A rotation R_l of the stream of layer l changes no pattern and no output: what writes the stream is multiplied by R_l,
 what reads it by R_l'. Distractors look around but write nothing (their columns of W_O are 0), so the function stays
-the same: half of them see all keys alike (global), half rank the keys by a random bilinear score with logits of
-standard deviation 40 (max).
+the same: in turn they see all keys alike (global), rank the keys by a random bilinear score with logits of standard
+deviation 40 (max), or, with 16 tokens or more, by one of standard deviation 1.2 (mixed: too broad for a mode).
 """
 
 from dataclasses import replace
@@ -17,7 +17,8 @@ from infoflow.nn import Transformer
 from infoflow.probes.record import Batch, record
 from infoflow.probes.tap import Step
 
-SPREAD = 40.0
+SPREAD = {"max": 40.0, "mixed": 1.2}  # standard deviations of logits
+BROAD_FROM = 16  # tokens; among fewer, four keys hold most of the mass of a broad head
 
 
 def hide(
@@ -41,7 +42,8 @@ def hide(
         next(network.parameters())
     )
     _copy(network, made, generator, noise)
-    kinds = ["global" if i % 2 == 0 else "max" for i in range(distractors)]
+    turn = ("global", "max", "mixed") if inputs.shape[1] >= BROAD_FROM else ("global", "max")
+    kinds = [turn[i % len(turn)] for i in range(distractors)]
     _add_distractors(made, c.heads, kinds, generator)
     _rotate(made, generator)
     _scale_distractors(made, inputs, c.heads, kinds)
@@ -112,8 +114,8 @@ def _scale_distractors(new: Transformer, inputs: Tensor, heads: tuple[int, ...],
     def scale(step: Step) -> None:
         spread = step.scores.std(-1).mean((0, 2))
         for number, kind in enumerate(kinds):
-            if kind == "max":
+            if kind in SPREAD:
                 head = heads[step.layer] + number
-                layers[step.layer].query[head] *= SPREAD / spread[head].clamp(min=1e-12)
+                layers[step.layer].query[head] *= SPREAD[kind] / spread[head].clamp(min=1e-12)
 
     record(new, Batch({"X": inputs})).feed(scale)

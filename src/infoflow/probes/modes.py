@@ -1,20 +1,29 @@
 """Head modes: what each head does, as scores in [0, 1] with documented thresholds and intervals over documents.
 
 For a query t with k visible keys let p be its pattern, m the head's mean pattern at (t, .) over the *other* documents
-(leave one out), p' and m' the same without sink keys. Over all queries with at least min(4, K) visible keys:
+(leave one out), p' and m' the same without sink keys, p'_1 >= p'_2 >= ... its weights in order, at keys s_1, s_2, ...
+Over all queries with at least min(8, K) visible keys:
 
     sink      mean mass on the first and separator tokens, over queries that are no sinks themselves
     position  1 - W/V: W = sum (p' - m')^2, what is left between inputs (times (N-1)/N for the one left out),
-              V = sum (p' - its mean over visible keys)^2, all there is to explain; 0 when there is nothing (V < 1e-4)
+              V = sum (p' - its mean over visible keys)^2, all there is to explain; 0 when there is nothing (V < 1e-4);
+              a query that a single document has says nothing and is left out
     self, previous, next   mean mass on the keys t, t-1, t+1
-    max       mean of (p'(s*) - m'(s*))+ / (1 - m'(s*)), s* = argmax p': mass on the maximiser that position did not
-              foretell; 1 for a hardmax by content, 0 for a head that position explains
-    top       the same for the 4 largest keys together, over queries with at least 16 visible keys
+    top       mean of sum_{j <= 4} (g_j - f_j)+ / (1 - f_j): g_j = p'_j - p'_5 is the mass of key j that stands out
+              above the fifth (of K < 8 keys: the first K/2 above the next), f_j = (m'(s_j) - m'(s_5))+ what
+              position foretold of it. A share of uniform mass, whatever its size, adds nothing to g; a broad pattern
+              adds little, for its fifth key is nearly as heavy as its fourth
+    max       the same for one key, g = p'_1 - p'_2: 1 for a hardmax by content, 0 for a tie or a head position explains
     global    1 - TV(p, uniform) / (1 - 1/k)
 
 The label is the first that holds: sink >= 0.5; position >= 0.5 and not flat (named self, previous or next when that
-key has mass >= 0.5, or half of the mass that is not uniform); max >= 0.5; top >= 0.55; global >= 0.6; else mixed.
-A head is flat when global >= 0.8.
+key has mass >= 0.5, or half of the mass that is not uniform); top >= 0.52, and then max when max >= top / 2: the first
+key leads the second by half of all that stands out; global >= 0.66; else mixed. A head is flat when global >= 0.8.
+
+Sink, position and max ask for the larger half. The bounds of top and global are the middle of the gap between planted
+heads that should pass and planted heads that should not (planted.py, seeds 100 and 101, lengths 16 to 64, both masks,
+clean and disturbed); the benchmark reports the gaps for other seeds. Between a blurred hardmax and a top-k head whose
+ties are broken nature leaves no gap: there the bound of max is a convention.
 """
 
 from collections.abc import Sequence
@@ -32,11 +41,24 @@ from infoflow.probes.references import References, measure_references
 from infoflow.probes.tap import Step
 
 SCORES = ("sink", "position", "self", "previous", "next", "max", "top", "global")
-LABELS = ("max", "top", "global", "position", "self", "previous", "next", "sink", "mixed")
-THRESHOLDS = {"sink": 0.5, "position": 0.5, "max": 0.5, "top": 0.55, "global": 0.6}
+MEANING = {
+    "max": "one key, chosen by content",
+    "top": "a few keys, chosen by content",
+    "global": "all keys nearly alike",
+    "position": "keys at fixed places or offsets",
+    "self": "the token itself",
+    "previous": "the token before",
+    "next": "the token behind",
+    "sink": "the first token or a separator",
+    "mixed": "none of these holds",
+}
+LABELS = tuple(MEANING)
+THRESHOLDS = {"sink": 0.5, "position": 0.5, "top": 0.52, "global": 0.66}
+LEAD = 0.5  # of what stands out on the top keys: by how much the first must lead the second in a hardmax
 FLAT = 0.8
 NAMED = 0.5  # mass on t, t-1 or t+1 that names a position head
 TOP = 4
+SEEN = 2 * TOP  # visible keys a query must have to count
 _SUMS = (*(name for name in SCORES if name != "position"), "within", "total")
 
 
@@ -50,6 +72,11 @@ class HeadMode:
     scores: dict[str, float]
     interval: tuple[float, float]
     stability: float  # share of bootstrap draws with the same label
+
+    @property
+    def nearest(self) -> str:
+        """The label itself; for a mixed head the score that comes nearest to its bound."""
+        return self.label if self.label != "mixed" else nearest(self.scores)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -68,23 +95,22 @@ class ModeSums:
     def __init__(self, heads: Sequence[int], documents: int, references: References) -> None:
         self.references = references
         self.sums = [torch.zeros(h, len(_SUMS), documents, dtype=torch.float64) for h in heads]
-        # queries that count, those that are no sinks, those with 4 TOP visible keys
-        self.counts = [torch.zeros(3, documents, dtype=torch.float64) for _ in heads]
+        # queries that count, those of them that are no sinks
+        self.counts = [torch.zeros(2, documents, dtype=torch.float64) for _ in heads]
 
     def __call__(self, step: Step) -> None:
         l, first = step.layer, step.document
         B, _, Q, K = step.weights.shape
         shown = step.shown()[:, :1]
         k = shown.sum(-1)  # (B, 1, Q)
-        counted = (step.counted()[:, None] & (k >= min(4, K))).to(step.weights)
+        counted = (step.counted()[:, None] & (k >= min(SEEN, K))).to(step.weights)
         plain = counted if step.sinks is None or Q != K else counted * ~step.sinks[:, None]
-        many = counted * (k >= 4 * TOP)
         per_query = self._per_query(step, k.to(step.weights).clamp(min=1))
         rows = slice(first, first + B)
         for number, name in enumerate(_SUMS):
-            weight = {"sink": plain, "top": many}.get(name, counted)
+            weight = plain if name == "sink" else counted
             self.sums[l][:, number, rows] = (per_query[name] * weight).sum(-1).T.double().cpu()
-        self.counts[l][:, rows] = torch.stack([x.sum((1, 2)) for x in (counted, plain, many)]).double().cpu()
+        self.counts[l][:, rows] = torch.stack([x.sum((1, 2)) for x in (counted, plain)]).double().cpu()
 
     def _per_query(self, step: Step, k: Tensor) -> dict[str, Tensor]:
         """Each score for each query: (B, h, Q)."""
@@ -95,14 +121,11 @@ class ModeSums:
         total = content.square().sum(-1) - content.sum(-1).square() / k
         found = {
             "within": (content - expected).square().sum(-1) * share,
-            "total": total,
+            "total": total * (share > 0),
             "global": 1 - ((p - 1 / k[..., None]).abs() * step.shown()).sum(-1) / 2 / (1 - 1 / k).clamp(min=1e-9),
             "sink": torch.zeros_like(total) if sinks is None else (p * sinks).sum(-1),
         }
-        best = content.topk(min(TOP, K), dim=-1)
-        foretold = expected.gather(-1, best.indices)
-        found["max"] = _excess(best.values[..., 0], foretold[..., 0])
-        found["top"] = _excess(best.values.sum(-1), foretold.sum(-1))
+        found["max"], found["top"] = _standing_out(content, expected)
         for name, offset in (("self", 0), ("previous", -1), ("next", 1)):
             found[name] = _diagonal(p, offset, Q, K)
         return found
@@ -116,6 +139,21 @@ class ModeSums:
         others = (total - step.weights) / (count - 1).clamp(min=1)
         seen = count.amax(-1)
         return torch.where(step.shown() & (count > 1), others, 0.0), ((seen - 1) / seen.clamp(min=1)).clamp(min=0)
+
+
+def _standing_out(content: Tensor, expected: Tensor) -> tuple[Tensor, Tensor]:
+    """The mass of the largest key above the second, and of the TOP largest above the next, less what was foretold."""
+    K = content.shape[-1]
+    if K < 2:
+        return torch.zeros_like(content[..., 0]), torch.zeros_like(content[..., 0])
+    many = min(TOP, K // 2)
+    best = content.topk(many + 1, dim=-1)
+    foretold = expected.gather(-1, best.indices)
+
+    def above(place: int) -> Tensor:
+        return _excess(*((x[..., :place] - x[..., place, None]).clamp(min=0) for x in (best.values, foretold))).sum(-1)
+
+    return above(1), above(many)
 
 
 def _excess(mass: Tensor, foretold: Tensor) -> Tensor:
@@ -150,25 +188,29 @@ def _label_head(
     layer: int,
     head: int,
     sums: Float[np.ndarray, "sums documents"],
-    counts: Float[np.ndarray, "3 documents"],
+    counts: Float[np.ndarray, "2 documents"],
     multiplicity: Float[np.ndarray, "draws documents"],
 ) -> HeadMode:
     """The first row of `multiplicity` is the sample itself; the others are bootstrap draws."""
     table = scores_of(multiplicity @ sums.T, multiplicity @ counts.T)
     labels = label(table)
     own = str(labels[0])
-    shown = own if own != "mixed" else max(THRESHOLDS, key=lambda name: table[name][0])
-    low, high = np.quantile(table[shown][1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     scores = {name: float(values[0]) for name, values in table.items()}
+    shown = own if own != "mixed" else nearest(scores)
+    low, high = np.quantile(table[shown][1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return HeadMode(layer, head, own, scores, (float(low), float(high)), float((labels[1:] == own).mean()))
 
 
-def scores_of(sums: Float[np.ndarray, "draws sums"], counts: Float[np.ndarray, "draws 3"]) -> dict[str, np.ndarray]:
+def nearest(scores: dict[str, float]) -> str:
+    """The score that is the largest part of its bound."""
+    return max(THRESHOLDS, key=lambda name: scores[name] / THRESHOLDS[name])
+
+
+def scores_of(sums: Float[np.ndarray, "draws sums"], counts: Float[np.ndarray, "draws 2"]) -> dict[str, np.ndarray]:
     """Scores from summed statistics."""
     column = dict(zip(_SUMS, sums.T, strict=True))
-    queries, plain, many = np.maximum(counts, 1e-12).T
-    below = {"sink": plain, "top": many}
-    table = {name: column[name] / below.get(name, queries) for name in SCORES if name != "position"}
+    queries, plain = np.maximum(counts, 1e-12).T
+    table = {name: column[name] / (plain if name == "sink" else queries) for name in SCORES if name != "position"}
     explained = 1 - column["within"] / np.maximum(column["total"], 1e-12)
     table["position"] = np.where(column["total"] / queries > 1e-4, np.clip(explained, 0, 1), 0.0)
     return {name: np.clip(table[name], 0, 1) for name in SCORES}
@@ -177,11 +219,12 @@ def scores_of(sums: Float[np.ndarray, "draws sums"], counts: Float[np.ndarray, "
 def label(table: dict[str, np.ndarray]) -> np.ndarray:
     """The rule of the module's docstring, for arrays of scores."""
     result = np.full(table["max"].shape, "mixed", dtype="<U8")
-    for name in ("global", "top", "max", "position", "sink"):  # later ones win
+    for name in ("global", "top", "position", "sink"):  # later ones win
         holds = table[name] >= THRESHOLDS[name]
         if name == "position":
             holds &= table["global"] < FLAT
         result[holds] = name
+    result[(result == "top") & (table["max"] >= LEAD * table["top"])] = "max"
     placed = result == "position"
     uneven = np.maximum(1 - table["global"], 1e-9)  # what is not uniform: noise must not hide a name
     for name in ("next", "previous", "self"):

@@ -8,15 +8,17 @@ from torch import nn
 
 from infoflow.probes.effective import EffectiveSets, effective_sets
 from infoflow.probes.intervene import FORCED, Interventions, JointPath, intervene, joint_path
-from infoflow.probes.modes import HeadMode, head_modes
+from infoflow.probes.modes import MEANING, HeadMode, head_modes
 from infoflow.probes.record import as_batches, record
 from infoflow.probes.recovery import Recovered, recovery
 from infoflow.probes.references import measure_references
+from infoflow.probes.shuffle import HeadShuffle, by_label, can_shuffle, shuffle_evidence
 from infoflow.probes.tasks import Task
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+FIRM = 0.9  # share of bootstrap draws that must agree with a label; below it the table shows a question mark
 BUDGETS = (0.01, 0.05, 0.1, 0.5)  # in the task's unit
 
 
@@ -29,17 +31,25 @@ class Probe:
     joint: JointPath | None = None
     recovered: list[Recovered] | None = None
     sets: EffectiveSets | None = None
+    shuffled: list[HeadShuffle] | None = None
 
     def to_json(self) -> dict[str, Any]:
         forced: dict[str, Any] = {} if self.interventions is None else self.interventions.to_json()
         if self.joint is not None:
             forced["joint"] = {**self.joint.to_json(), "budgets": [self.joint.summary(b) for b in BUDGETS]}
+        heads = [head.to_json() for head in self.heads]
+        for head, found in zip(heads, self.shuffled or [], strict=False):
+            head["shuffle"] = found.to_json()
         return {
-            "heads": [head.to_json() for head in self.heads],
+            "heads": heads,
+            "shuffle": self._by_label(),
             "interventions": forced or None,
             "recovery": None if self.recovered is None else [row.to_json() for row in self.recovered],
             "effective_sets": None if self.sets is None else self.sets.to_json(),
         }
+
+    def _by_label(self) -> dict[str, Any] | None:
+        return None if self.shuffled is None else by_label([head.label for head in self.heads], self.shuffled)
 
     def figure(self) -> "Figure":
         from infoflow.probes.figures import head_map
@@ -48,6 +58,8 @@ class Probe:
 
     def __str__(self) -> str:
         parts = [_head_table(self.heads)]
+        if self.shuffled is not None:
+            parts.append(_shuffle_table(self._by_label() or {}))
         if self.interventions is not None:
             parts.append(_cost_table(self.interventions))
         if self.joint is not None:
@@ -67,10 +79,12 @@ def probe(
 ) -> Probe:
     """What each head does on `inputs`; with a `task` (on other documents), what forcing the modes costs.
 
-    With a second task `held_out` the joint path is searched on `task` and priced on `held_out`. `recover` and `sets`
-    add token recovery and effective information sets.
+    Inputs that are tokens are shuffled too, to see which heads follow them. With a second task `held_out` the joint
+    path is searched on `task` and priced on `held_out`. `recover` and `sets` add token recovery and effective
+    information sets.
     """
-    recording = record(model, as_batches(inputs))
+    batches = as_batches(inputs)
+    recording = record(model, batches)
     references = measure_references(recording)
     heads = head_modes(recording, references)
     forced = None if task is None else intervene(model, inputs, held_out or task, modes, singles, references)
@@ -83,19 +97,39 @@ def probe(
         joint,
         recovery(recording) if recover else None,
         effective_sets(recording, modes=heads) if sets else None,
+        shuffle_evidence(model, batches) if can_shuffle(batches) else None,
     )
 
 
 def _head_table(heads: list[HeadMode]) -> str:
-    """One row per layer, one word per head."""
+    """One row per layer, one word per head; then what the words mean, with their numbers."""
     layers = 1 + max(head.layer for head in heads)
-    width = max(8, *(len(head.label) for head in heads))
-    rows = []
+    words = {(head.layer, head.head): head.label + "?" * (head.stability < FIRM) for head in heads}
+    width = max(8, *map(len, words.values()))
+    rows = ["heads by label" + ("; ?: another sample of documents may change it" if _unsure(heads) else "")]
     for layer in range(layers):
-        words = [head.label.ljust(width) for head in heads if head.layer == layer]
-        rows.append(f"layer {layer + 1:2d}  " + " ".join(words).rstrip())
-    counts = Counter(head.label for head in heads)
-    return "\n".join([*rows, "total     " + ", ".join(f"{n} {label}" for label, n in counts.most_common())])
+        row = [word.ljust(width) for (own, _), word in words.items() if own == layer]
+        rows.append(f"layer {layer + 1:2d}  " + " ".join(row).rstrip())
+    for label, number in Counter(head.label for head in heads).most_common():
+        rows.append(f"  {number:4d} {label:<8}  {MEANING[label]}" + (_nearest(heads) if label == "mixed" else ""))
+    return "\n".join(rows)
+
+
+def _nearest(heads: list[HeadMode]) -> str:
+    near = Counter(head.nearest for head in heads if head.label == "mixed")
+    return "; nearest: " + ", ".join(f"{n} {name}" for name, n in near.most_common())
+
+
+def _unsure(heads: list[HeadMode]) -> bool:
+    return any(head.stability < FIRM for head in heads)
+
+
+def _shuffle_table(table: dict[str, Any]) -> str:
+    rows = ["tokens shuffled: heads by content follow them, heads by position stay (correlations of patterns)"]
+    rows.append("  label     heads  follows  stays")
+    for label, row in sorted(table.items(), key=lambda item: -item[1]["heads"]):
+        rows.append(f"  {label:<8}  {row['heads']:5d}  {row['follows']:7.2f}  {row['stays']:5.2f}")
+    return "\n".join(rows)
 
 
 def _cost_table(found: Interventions) -> str:
@@ -104,6 +138,8 @@ def _cost_table(found: Interventions) -> str:
     rows.append("all heads forced to   cost [95% interval over documents]")
     for mode, cost in found.all_heads().items():
         rows.append(f"  {mode:<18}  {cost.cost:8.4f} [{cost.low:.4f}, {cost.high:.4f}]")
+    if any(cost.high < 0 for cost in found.all_heads().values()):
+        rows.append("a negative cost: the forced model does better, so this is no text the model was made for")
     return "\n".join(rows)
 
 
