@@ -12,6 +12,7 @@ from infoflow.construct.compiler import build
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer, TransformerConfig
 from infoflow.refutations import Adapter, Collision, NoCollision, refute
+from infoflow.refutations.continuation import climb
 from infoflow.refutations.problem import problem_of
 from infoflow.refutations.proof import LATE, Proof, prove
 from infoflow.targets.polynomial import Polynomial
@@ -83,11 +84,14 @@ def test_trained_min_pair_collides_and_the_twins_are_proved(heads):
     assert found.width_bound(0.1) == pytest.approx((found.gap - 0.2) / (math.sqrt(6 * heads) * found.state_distance))
 
 
-def test_both_ends_free_is_more_than_one_level_set():
-    """The common state moves: it is not that of any start, and the runs that hold it there reach 6.3 at best."""
-    model = one_layer(encoder_width=32)
-    found = refute(model, MIN_PAIR, 8, seconds=6)
-    assert found.gap >= 6.53
+def test_the_common_state_moves_to_where_the_gap_is_largest():
+    """State x1 + x2 = c, target max(x1, x2): the gap at c is 1 - |c|/2 at most, so every pair must end at c = 0."""
+    largest = Target.sum(Extremum(TreeScore.linear([1.0]), "max"))
+    problem = problem_of(Adapter(lambda X: X.sum(-2)), largest, 2)
+    theta = torch.tensor([[0.9, 0.4], [-0.7, -0.2], [0.3, -0.1]], dtype=torch.float64)
+    ends = climb(problem.pairs(theta), theta.repeat(1, 2), math.inf, torch.Generator().manual_seed(0))
+    assert ends.value.min() > 0.99
+    assert problem.states(ends.theta[:, :2]).abs().max() < 0.02
 
 
 def test_a_stage_without_time_is_left_out_and_the_result_says_so():

@@ -41,17 +41,20 @@ def ball_state(model: Transformer, X: Balls, watch: Watch = lambda: None) -> Bal
     return x
 
 
-def ball_core(model: Transformer, X: Balls, watch: Watch = lambda: None) -> Balls:
-    """A row of numbers that determines the state, with as few entries as the model's shape shows.
-
-    One layer over a linear encoder without positions: R = c + sum_h M_h (W m_h + b), M_h = W_O,h W_V,h, depends on X
-    through the attended means m_h = sum_s p_hs x(s) alone, d numbers a head, and has rank h d < E when d < n. Equal
-    means give equal states. Everywhere else the state itself is returned.
-    """
+def has_smaller_core(model: Transformer) -> bool:
+    """One layer over a linear encoder without positions, fewer numbers in a token than in a head: see `ball_core`."""
     config = model.config
     plain = config.encoder == "linear" and not config.encoder_skip and config.positions == "none"
-    if config.layers != 1 or not plain or config.dim >= config.head_dims[0] or model.encoder is None:
-        return ball_state(model, X, watch)
+    return config.layers == 1 and plain and config.dim < config.head_dims[0]
+
+
+def ball_core(model: Transformer, X: Balls, watch: Watch = lambda: None) -> Balls:
+    """A row of numbers that determines the state of a model with `has_smaller_core`.
+
+    R = c + sum_h M_h (W m_h + b), M_h = W_O,h W_V,h, depends on X through the attended means m_h = sum_s p_hs x(s)
+    alone, d numbers a head, and has rank h d < E when d < n. Equal means give equal states.
+    """
+    assert model.encoder is not None
     layer = model.attentions[0]
     assert isinstance(layer, AttentionLayer)
     tokens = _feed_forward(model.encoder, X, watch)
@@ -141,23 +144,34 @@ def _term(term: Extremum | KthLargest | PositionSum, X: list[list[Scalar]], watc
     if math.prod(map(len, choices)) > MOST_TUPLES:
         return None
     rows = [row for row in product(*choices) if not term.distinct or len(set(row)) == len(row)]
+    score = _tree_score(tree, X)
     balls = []
     for row in rows:
         watch()
-        balls.append(_tree_score(tree, [X[t] for t in row]))
+        balls.append(score(row))
     pick = max if term.kind == "max" else min
     return [pick(b.lower() for b in balls).union(pick(b.upper() for b in balls))]
 
 
-def _tree_score(score: TreeScore, tokens: list[list[Scalar]]) -> Scalar:
-    total = 0 * tokens[0][0]
-    for unary, token in zip(score.unary, tokens, strict=True):
-        if unary is not None:
-            total += _polynomial(unary, token)[0]
-    for edge in score.edges:
-        left, right = _polynomial(edge.left, tokens[edge.v]), _polynomial(edge.right, tokens[edge.w])
-        total += sum((a * b for a, b in zip(left, right, strict=True)), 0 * total)
-    return total
+def _tree_score(score: TreeScore, X: list[list[Scalar]]) -> Callable[[tuple[int, ...]], Scalar]:
+    """The score of a tuple of positions; the features of every token are computed once."""
+    unary = [None if u is None else [_polynomial(u, token)[0] for token in X] for u in score.unary]
+    edges = [
+        (edge.v, [_polynomial(edge.left, x) for x in X], edge.w, [_polynomial(edge.right, x) for x in X])
+        for edge in score.edges
+    ]
+
+    def of(row: tuple[int, ...]) -> Scalar:
+        total = 0 * X[0][0]
+        for values, t in zip(unary, row, strict=True):
+            if values is not None:
+                total += values[t]
+        for v, left, w, right in edges:
+            for a, b in zip(left[row[v]], right[row[w]], strict=True):
+                total += a * b
+        return total
+
+    return of
 
 
 def _polynomial(p: Polynomial, x: list[Scalar]) -> list[Scalar]:

@@ -77,7 +77,7 @@ class Balls:
         from flint import arb_mat
 
         entries, shape = self.value.entries(), self.shape
-        factor = [derivative(x) for x in entries]
+        factor = [derivative(x) for x in entries] if self.slopes else []
         slopes = tuple(arb_mat(*shape, [f * s for f, s in zip(factor, a.entries(), strict=True)]) for a in self.slopes)
         return Balls(arb_mat(*shape, [function(x) for x in entries]), slopes)
 
@@ -154,6 +154,10 @@ def activation(name: str) -> tuple[Callable[[Scalar], Scalar], Callable[[Scalar]
     one, half = arb(1), arb(0.5)
     tanh, erf = rising(lambda x: x.tanh()), rising(lambda x: x.erf())
 
+    def tanh_slope(x: Scalar) -> Scalar:
+        y = tanh(x)
+        return one - y * y
+
     def sigmoid(x: Scalar) -> Scalar:
         return half * (one + tanh(half * x))
 
@@ -170,7 +174,7 @@ def activation(name: str) -> tuple[Callable[[Scalar], Scalar], Callable[[Scalar]
         return (-half * (x * x).nonnegative_part()).exp() / (2 * arb.pi()).sqrt()
 
     table: dict[str, tuple[Callable[[Scalar], Scalar], Callable[[Scalar], Scalar]]] = {
-        "tanh": (tanh, lambda x: one - tanh(x) * tanh(x)),
+        "tanh": (tanh, tanh_slope),
         "sigmoid": (sigmoid, lambda x: sigmoid(x) * (one - sigmoid(x))),
         "relu": (relu, step),
         "gelu": (lambda x: x * normal(x), lambda x: normal(x) + x * density(x)),

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float
 
 from infoflow.nn import Transformer
-from infoflow.refutations.ball_model import Watch, ball_core, ball_state, ball_target
+from infoflow.refutations.ball_model import Watch, ball_core, ball_state, ball_target, has_smaller_core
 from infoflow.refutations.balls import Balls, Matrix, constant, exact
 
 PRECISION = 256  # bits
@@ -94,15 +94,18 @@ def _twins(
     watch: Watch,
 ) -> tuple[list[Matrix] | None, str]:
     """Balls around Y and Z that hold two inputs of exactly one state, and how that is known; or None and why not."""
-    if not _varying(lambda X: ball_state(model, X, watch), pair[0].shape, box):
+    core = ball_core if has_smaller_core(model) else ball_state
+    varying = _varying(lambda X: ball_state(model, X, watch), pair[0].shape, box)
+    if not varying:
         return [exact(X) for X in pair], "the state is the same for every input"
-    varying = _varying(lambda X: ball_core(model, X, watch), pair[0].shape, box)
+    if core is not ball_state:
+        varying = _varying(lambda X: core(model, X, watch), pair[0].shape, box)
     free = _free_coordinates(slopes, len(varying), pair, box)
     if isinstance(free, str):
         return None, free
 
     def system(z: Matrix, slopes: bool = True) -> Balls:
-        Y, Z = (ball_core(model, X, watch).pick(varying) for X in _tokens(pair, free, z, slopes))
+        Y, Z = (core(model, X, watch).pick(varying) for X in _tokens(pair, free, z, slopes))
         return Balls(Z.value - Y.value, tuple(b - a for a, b in zip(Y.slopes, Z.slopes, strict=True)))
 
     z0 = newton(system, exact(pair.ravel()[free]).transpose())
