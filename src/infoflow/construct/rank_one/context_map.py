@@ -35,7 +35,6 @@ class ContextMap:
     contexts: Contexts
     head: Head
     scale: str
-    beta: float
     apart: Separation
     averages: Float[ndarray, " M"]  # s of every class, as float64 computes it
     certificate: GapCertificate
@@ -58,15 +57,20 @@ class ContextMap:
         if head_size < 1:
             raise InfoFlowError(f"expected head_size >= 1, got {head_size}.")
         apart = separation(contexts.vocabulary)
-        (v, w), beta = _choose(contexts, scale, apart, draws, seed)
+        v, query = _choose(contexts, scale, apart, draws, seed)
         amplitude = min(apart.distance, 2 * apart.largest) / (4 * float(np.abs(contexts.vocabulary @ v).max()))
-        head = Head(v, beta * w, amplitude * v, head_size)
+        head = Head(v, query, amplitude * v / np.linalg.norm(v), head_size)
         s = attention_average(contexts, contexts.vocabulary @ head.key, contexts.vocabulary @ head.query)
         pair = same_token_gap(contexts.query, s)
         certificate = certify_gap(contexts, head, s, pair.gap if pair else None)
         if not certificate.holds or (scale == "auto" and not certificate.float64):
             raise InfoFlowError(_too_many(contexts, pair.gap if pair else 0.0, rounding_bound(contexts, head)))
-        return cls(contexts, head, scale, beta, apart, s, certificate)
+        return cls(contexts, head, scale, apart, s, certificate)
+
+    @property
+    def beta(self) -> float:
+        """The scale of unit directions: u.u' in the paper's words."""
+        return float(np.linalg.norm(self.head.key) * np.linalg.norm(self.head.query))
 
     @property
     def amplitude(self) -> float:
@@ -141,16 +145,17 @@ class ContextMap:
         }
 
 
-def _choose(
-    contexts: Contexts, scale: str, apart: Separation, draws: int | None, seed: int
-) -> tuple[scales.Directions, float]:
+def _choose(contexts: Contexts, scale: str, apart: Separation, draws: int | None, seed: int) -> scales.Directions:
+    """Key direction and query direction, beta in the second."""
     if scale == "auto":
-        return scales.auto_search(contexts, draws, seed)
+        head = scales.auto_search(contexts, draws, seed)
+        return head.key, head.query
     if scale == "sufficient":
-        pair = scales.sufficient_directions(contexts, seed)
-        return pair, scales.sufficient_scale(contexts, *pair)
+        v, w = scales.sufficient_directions(contexts, seed)
+        return v, scales.sufficient_scale(contexts, v, w) * w
     if scale == "paper":
-        return scales.paper_directions(contexts, seed), scales.paper_scale(contexts, apart)
+        v, w = scales.paper_directions(contexts, seed)
+        return v, scales.paper_scale(contexts, apart) * w
     raise InfoFlowError(f"expected scale auto, sufficient or paper, got {scale!r}.")
 
 

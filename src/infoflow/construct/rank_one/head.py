@@ -6,10 +6,11 @@ The head size s and the vectors u, u', u'', y do not matter: only beta = u.u' do
 four stored matrices have rank exactly 1 and define exactly the function above with p = V v, q = V (beta v').
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy import ndarray
 
 from infoflow.construct.rank_one.contexts import Contexts
@@ -48,19 +49,28 @@ def dyadic_shares(size: int) -> Float[ndarray, " s"]:
 
 
 def attention_average(contexts: Contexts, p: Float[ndarray, " m"], q: Float[ndarray, " m"]) -> Float[ndarray, " M"]:
-    """s of every class; each logit is shifted by the largest of its row, q_k p_j - max_j q_k p_j = q_k (p_j -
-    p_ext)."""
+    """s of every class."""
     s = np.empty(contexts.size)
+    for part, averages in average_blocks(contexts, p, q):
+        s[part] = averages
+    return s
+
+
+def average_blocks(
+    contexts: Contexts, p: Float[ndarray, " m"], q: Float[ndarray, " m"], block: int = BLOCK
+) -> Iterator[tuple[slice, Float[ndarray, " k"]]]:
+    """s of some classes after the other; each logit is shifted by the largest of its row, q_k p_j - max_j q_k p_j =
+    q_k (p_j - p_ext)."""
     n = contexts.members.shape[1]
     padded = bool((contexts.members[:, 0] < 0).any())
     values = p[contexts.members]  # padding reads p[-1], replaced below
     if padded:
         values = np.where(contexts.members < 0, values[:, -1:], values)
     highest, lowest = values.max(1), values.min(1)
-    step = max(BLOCK // n, 1)
+    step = max(block // n, 1)
     for start in range(0, contexts.size, step):
-        rows = contexts.set_of[start : start + step]
-        queries = q[contexts.query[start : start + step]]
+        part = slice(start, min(start + step, contexts.size))
+        rows, queries = contexts.set_of[part], q[contexts.query[part]]
         keys = values[rows]
         weights = keys - np.where(queries >= 0, highest[rows], lowest[rows])[:, None]
         weights *= queries[:, None]
@@ -69,5 +79,24 @@ def attention_average(contexts: Contexts, p: Float[ndarray, " m"], q: Float[ndar
             weights[contexts.members[rows] < 0] = 0.0
         total = weights.sum(1)
         weights *= keys
-        s[start : start + step] = weights.sum(1) / total
-    return s
+        yield part, weights.sum(1) / total
+
+
+def attention_jacobian(
+    contexts: Contexts, key: Float[ndarray, " d"], query: Float[ndarray, " d"], classes: Int[ndarray, " k"]
+) -> tuple[Float[ndarray, "k d"], Float[ndarray, "k d"]]:
+    """d s / d key = sum_j a_j (1 + q (p_j - s)) x_j and d s / d query = (sum_j a_j (p_j - s)^2) x, a the attention."""
+    vocabulary = contexts.vocabulary
+    p, q = vocabulary @ key, vocabulary @ query
+    by_key, variance = np.empty((len(classes), len(key))), np.empty(len(classes))
+    step = max(BLOCK // (contexts.members.shape[1] * len(key)), 1)
+    for start in range(0, len(classes), step):
+        part = classes[start : start + step]
+        members, queries = contexts.members[contexts.set_of[part]], q[contexts.query[part]][:, None]
+        logits = np.where(members < 0, -np.inf, queries * p[members])
+        a = np.exp(logits - logits.max(1, keepdims=True))
+        a /= a.sum(1, keepdims=True)
+        away = p[members] - (a * p[members]).sum(1, keepdims=True)
+        variance[start : start + step] = (a * away**2).sum(1)
+        by_key[start : start + step] = np.einsum("kn,knd->kd", a * (1 + queries * away), vocabulary[members])
+    return by_key, variance[:, None] * vocabulary[contexts.query[classes]]

@@ -9,7 +9,7 @@ because the skip adds H. m classes need m - 1 units.
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,12 @@ from infoflow.construct.rank_one.contexts import Contexts, Mask, read_contexts
 from infoflow.construct.rank_one.head import Head
 from infoflow.construct.rank_one.network import Memory, block_network
 from infoflow.construct.rank_one.positions import Encoding, encoding
-from infoflow.construct.rank_one.search import Spread, find_spread
+from infoflow.construct.rank_one.search import Spread, find_spreads
 from infoflow.errors import InfoFlowError, JobError
 
+TRIED = 4  # heads whose rounding is measured before one is taken
+TRIED_CONTEXTS = 300_000  # together no more contexts than this, but one head
+LOUDEST = 256  # places it is measured at
 DENSE_LIMIT = 2_000_000_000  # hidden activations of a full dense check; above it a sample is checked densely
 
 
@@ -93,26 +96,86 @@ def memorize_contexts(
     """The same for classes and their labels (one column, or d)."""
     clock = time.perf_counter
     started = clock()
-    d = contexts.vocabulary.shape[1]
-    labels = np.broadcast_to(labels, (contexts.size, d))
-    spread = find_spread(contexts, heads=heads, seed=seed)
+    labels = np.broadcast_to(labels, (contexts.size, contexts.vocabulary.shape[1]))
+    spreads = find_spreads(contexts, heads=heads, seed=seed)
     searched = clock()
+    tried = spreads[: int(np.clip(TRIED_CONTEXTS // contexts.size, 1, TRIED))]
+    placed = _quietest(labels, _placements(contexts, tried, table, head_size))
+    placed.solve(labels)
+    solved_at = clock()
+    worst, dense = _check(placed.memory, contexts, labels, dense_places, seed)
+    certificate = certificate_of(placed.memory, contexts, placed.head, labels).with_attack(worst)
+    seconds = {"search": searched - started, "solve": solved_at - searched, "check": clock() - solved_at}
+    return Memorizer(placed.memory, contexts, labels, placed.spread, certificate, worst, dense, seconds)
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A head in its network with the ids it gives, the table still blank."""
+
+    spread: Spread
+    head: Head
+    memory: Memory
+    states: Float[ndarray, "M d"]
+
+    @property
+    def ids(self) -> Float[ndarray, " M"]:
+        return lookup.grid(self.states @ self.spread.readout)
+
+    def solve(self, labels: Int[ndarray, "M d"]) -> None:
+        """Write the table for these labels."""
+        self._fill(labels - self.states)
+
+    def loudness(self, labels: Int[ndarray, "M d"]) -> float:
+        """The largest error of the module where all units act, at the largest ids, for the two coordinates with the
+        widest targets (the exact solve is what costs)."""
+        targets = labels - self.states
+        last, worst = np.argsort(self.ids)[-LOUDEST:], 0.0
+        for axis in np.argsort(np.ptp(targets, axis=0))[-2:]:
+            wanted = targets[:, axis : axis + 1]
+            self._fill(wanted)
+            out = self.memory.module_output(self.states[last]) - self.states[last]
+            worst = max(worst, float(np.abs(out - wanted[last]).max()))
+        return worst
+
+    def _fill(self, targets: Float[ndarray, "M k"]) -> None:
+        order = np.argsort(self.ids)
+        self.memory.fill(self.spread.readout, lookup.solve(self.ids[order], targets[order]))
+
+    def reversed(self) -> "_Placed":
+        return replace(self, spread=self.spread.reversed())
+
+
+def _place(contexts: Contexts, spread: Spread, table: Float[ndarray, "n d"] | None, head_size: int) -> _Placed:
     head = Head(spread.key, spread.query, spread.amplitude * spread.readout / _square(spread.readout), head_size)
     blur = _readout_error(contexts, head, spread.readout)
     _refuse_tight(contexts, spread, blur)
     memory = block_network(head, contexts, table)
-    states = memory.class_states(contexts)
-    t = lookup.grid(states @ spread.readout)
-    order = np.argsort(t)
-    if not (np.diff(t[order]) > 0).all():
+    placed = _Placed(spread, head, memory, memory.class_states(contexts))
+    if not (np.diff(np.sort(placed.ids)) > 0).all():
         raise InfoFlowError(_too_many(contexts, spread.gap, blur))
-    solved = lookup.solve(t[order], (labels - states)[order])
-    memory.fill(spread.readout, solved)
-    solved_at = clock()
-    worst, dense = _check(memory, contexts, labels, dense_places, seed)
-    certificate = certificate_of(memory, contexts, head, labels).with_attack(worst)
-    seconds = {"search": searched - started, "solve": solved_at - searched, "check": clock() - solved_at}
-    return Memorizer(memory, contexts, labels, spread, certificate, worst, dense, seconds)
+    return placed
+
+
+def _placements(
+    contexts: Contexts, spreads: list[Spread], table: Float[ndarray, "n d"] | None, head_size: int
+) -> list[_Placed]:
+    """Those that float64 can hold; the refusal of the first when it can hold none."""
+    found, refusals = [], []
+    for spread in spreads:
+        try:
+            found.append(_place(contexts, spread, table, head_size))
+        except InfoFlowError as refusal:
+            refusals.append(refusal)
+    if not found:
+        raise refusals[0]
+    return found
+
+
+def _quietest(labels: Int[ndarray, "M d"], candidates: list[_Placed]) -> _Placed:
+    """The candidate, forwards or backwards, that errs least: how a sum is rounded depends on how the machine splits it,
+    so it is measured."""
+    return min((each for one in candidates for each in (one, one.reversed())), key=lambda each: each.loudness(labels))
 
 
 def _square(w: ndarray) -> float:
@@ -218,8 +281,8 @@ def _too_many(contexts: Contexts, gap: float, error: float) -> str:
 def _check(
     memory: Memory, contexts: Contexts, labels: Int[ndarray, "M d"], dense_places: int | None, seed: int
 ) -> tuple[float, int]:
-    """(largest error, places checked densely): every place by the lookup, the dense ones by the
-    network."""
+    """(largest error, places checked densely): every place by the lookup, the dense ones tile by tile, and those with
+    the largest ids, where all units act, by the module itself."""
     places = np.flatnonzero(contexts.class_of.ravel() >= 0)
     limit = max(DENSE_LIMIT // max(contexts.size, 1), 1)
     count = min(len(places), limit if dense_places is None else dense_places)
@@ -227,9 +290,11 @@ def _check(
     wanted = labels[contexts.class_of.ravel()[places]]
     wrong, worst = np.zeros(len(places), dtype=bool), 0.0
     states = memory.place_states(contexts)[places]
+    last = np.argsort(states @ memory.readout)[-LOUDEST:]
     for out, at in (
         (memory.lookup_output(states), np.arange(len(places))),
         (memory.dense_output(states[dense]), dense),
+        (memory.module_output(states[last]), last),
     ):
         error = np.abs(out - wanted[at])
         wrong[at] |= (np.rint(out) != wanted[at]).any(1)

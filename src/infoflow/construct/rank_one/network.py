@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy import ndarray
-from torch import Tensor
 
 from infoflow.construct.rank_one.contexts import Contexts
 from infoflow.construct.rank_one.head import Head
@@ -18,7 +17,8 @@ from infoflow.construct.rank_one.lookup import Lookup, read_back
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer, TransformerConfig
 
-BLOCK = 1 << 17  # hidden activations held at once: they stay in cache
+BLOCK = 1 << 17  # hidden activations held at once
+TILE = (128, 2048)  # tokens x units of one product in a dense check: its activations stay in cache
 SCORES = 1 << 21  # attention scores held at once
 
 
@@ -89,7 +89,7 @@ class Memory:
         return cls(network, table, first.weight[0].detach().numpy())
 
     def fill(self, readout: Float[ndarray, " d"], solved: Lookup) -> None:
-        """Write the table into the feed-forward block."""
+        """Write the table into the feed-forward block; one column serves every coordinate."""
         self.lookup, self.readout = solved, readout
         block: Any = self.network.readout
         first, last = block.maps
@@ -97,8 +97,9 @@ class Memory:
         if units:
             first.weight.data = torch.from_numpy(np.tile(readout, (units, 1)))
             first.bias.data = torch.from_numpy(-solved.knots[:-1])
-            last.weight.data = torch.from_numpy(np.ascontiguousarray(solved.coefficients.T))
-        last.bias.data = torch.from_numpy(solved.start.copy())
+            columns = np.broadcast_to(solved.coefficients, (units, self.dim))
+            last.weight.data = torch.from_numpy(np.array(columns.T, order="C"))
+        last.bias.data = torch.from_numpy(np.broadcast_to(solved.start, (self.dim,)).copy())
 
     def states(self, X: Float[ndarray, "B n d"], visible: ndarray | None = None) -> Float[ndarray, "B n d"]:
         """H: what the feed-forward block sees."""
@@ -144,13 +145,26 @@ class Memory:
         return states + self.lookup(states @ self.readout)
 
     def dense_output(self, states: Float[ndarray, "k d"]) -> Float[ndarray, "k d"]:
-        """The feed-forward block itself, in blocks of tokens."""
+        """The feed-forward block with its skip, in tiles of tokens and units that stay in cache."""
         block: Any = self.network.readout
-        step = max(BLOCK // max(block.maps[0].bias.shape[0], 1), 1)
-        parts: list[Tensor] = []
+        first, last = block.maps
+        rows, units = torch.from_numpy(np.ascontiguousarray(states)), first.bias.shape[0]
         with torch.no_grad():
-            for start in range(0, len(states), step):
-                parts.append(block(torch.from_numpy(states[start : start + step])))
+            out = rows + last.bias
+            for start in range(0, len(rows), TILE[0]):
+                tokens, total = rows[start : start + TILE[0]], out[start : start + TILE[0]]
+                for unit in range(0, units, TILE[1]):
+                    part = slice(unit, unit + TILE[1])
+                    hidden = torch.addmm(first.bias[part], tokens, first.weight[part].T).relu_()
+                    total.addmm_(hidden, last.weight[:, part].T)
+        return out.numpy()
+
+    def module_output(self, states: Float[ndarray, "k d"]) -> Float[ndarray, "k d"]:
+        """The same by the module itself, whose sums run over all units at once: for a few tokens."""
+        block: Any = self.network.readout
+        step = max(BLOCK // max(block.maps[0].bias.shape[0], 1), 8)
+        with torch.no_grad():
+            parts = [block(torch.from_numpy(states[start : start + step])) for start in range(0, len(states), step)]
         return torch.cat(parts).numpy() if parts else np.empty((0, self.dim))
 
 

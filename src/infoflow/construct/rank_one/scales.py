@@ -11,20 +11,25 @@ multisets of one length differ for all but a discrete set of beta.
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy import ndarray
 
+from infoflow.construct.rank_one.climb import Neighbours, climb
 from infoflow.construct.rank_one.contexts import Contexts
-from infoflow.construct.rank_one.head import attention_average
+from infoflow.construct.rank_one.head import attention_average, attention_jacobian, average_blocks
 from infoflow.construct.rank_one.projection import find_projection
-from infoflow.construct.rank_one.separation import Separation, same_token_gap
+from infoflow.construct.rank_one.separation import Separation
 from infoflow.errors import JobError
 from infoflow.progress import Progress
 
 WORK = 60_000_000  # exponentials that a default search spends on more than its first eight pairs of directions
-REFINED = 40
+BLOCKS = 16  # parts a candidate is evaluated in: most show a small gap in the first and go no further
+CLIMBED = 16  # candidates whose weights are moved; fewer in high dimension d, where a program costs about d^3
+EXTREMES = 32  # tokens with the largest |p|, which must not grow
 LOGITS = np.geomspace(0.1, 60, 16)
 
 
@@ -74,6 +79,49 @@ def sufficient_scale(contexts: Contexts, key: ndarray, query: ndarray) -> float:
     return (math.log(largest_set(contexts)) + 2) / (gap * float(q.min()))
 
 
+@dataclass(frozen=True)
+class MovableHead:
+    """A key direction and a query direction (beta inside) as weights to climb with: ids are s, measured against
+    max|p|."""
+
+    contexts: Contexts
+    key: Float[ndarray, " d"]
+    query: Float[ndarray, " d"]
+
+    @property
+    def groups(self) -> Int[ndarray, " M"]:
+        return self.contexts.query
+
+    @cached_property
+    def ids(self) -> Float[ndarray, " M"]:
+        vocabulary = self.contexts.vocabulary
+        return attention_average(self.contexts, vocabulary @ self.key, vocabulary @ self.query)
+
+    @cached_property
+    def size(self) -> float:
+        return float(np.abs(self.contexts.vocabulary @ self.key).max())
+
+    @property
+    def gap(self) -> float:
+        """Smallest same-token gap over max|p|; infinite when no token has two contexts."""
+        return Neighbours.of(self.groups, self.ids).smallest / self.size
+
+    def jacobian(self, at: Int[ndarray, " k"]) -> Float[ndarray, "k P"]:
+        by_key, by_query = attention_jacobian(self.contexts, self.key, self.query, at)
+        return np.hstack([by_key * np.linalg.norm(self.key), by_query * np.linalg.norm(self.query)])
+
+    def extremes(self) -> tuple[Float[ndarray, "e P"], Float[ndarray, " e"]]:
+        p = self.contexts.vocabulary @ self.key
+        far = np.argsort(np.abs(p))[-EXTREMES:]
+        rows = np.sign(p[far])[:, None] * self.contexts.vocabulary[far] * np.linalg.norm(self.key)
+        return np.hstack([rows, np.zeros_like(rows)]), self.size - np.abs(p[far])
+
+    def moved(self, y: Float[ndarray, " P"]) -> "MovableHead":
+        d = len(self.key)
+        key = self.key + y[:d] * np.linalg.norm(self.key)
+        return replace(self, key=key, query=self.query + y[d:] * np.linalg.norm(self.query))
+
+
 def direction_pairs(vocabulary: Float[ndarray, "m d"], draws: int, seed: int) -> Iterator[Directions]:
     """The searched pair first (few draws, no polish: s, not p, has to be spread), then random ones."""
     rng = np.random.default_rng(seed)
@@ -92,32 +140,38 @@ def direction_pairs(vocabulary: Float[ndarray, "m d"], draws: int, seed: int) ->
         yield pair[0], pair[1]
 
 
-def auto_search(contexts: Contexts, draws: int | None, seed: int) -> tuple[Directions, float]:
-    """The directions and beta with the largest same-token gap of s over max|p|; refined around the best grid point.
+def auto_search(contexts: Contexts, draws: int | None, seed: int) -> MovableHead:
+    """The head with the largest same-token gap of s over max|p|: pairs of directions times a grid of largest logits,
+    the best of them climbed.
 
-    Without `draws` small data get up to 32 pairs of directions, large data 8.
+    Without `draws` small data get up to 64 pairs of directions, large data 8.
     """
-    draws = draws or int(np.clip(WORK // (len(LOGITS) * contexts.size * contexts.members.shape[1]), 8, 32))
-    best, found = -1.0, ((np.zeros(0), np.zeros(0)), 1.0)
-
-    def attempt(v: ndarray, w: ndarray, beta: float) -> None:
-        nonlocal best, found
-        p = contexts.vocabulary @ v
-        pair = same_token_gap(contexts.query, attention_average(contexts, p, contexts.vocabulary @ (beta * w)))
-        gap = pair.gap / float(np.abs(p).max()) if pair else math.inf
-        if gap > best:
-            best, found = gap, ((v, w), beta)
-
-    grid = LOGITS if contexts.vocabulary.shape[1] > 1 else np.geomspace(0.1, 60, 64)  # d = 1 has no directions to draw
+    vocabulary = contexts.vocabulary
+    draws = draws or int(np.clip(WORK // (len(LOGITS) * contexts.size * contexts.members.shape[1]), 8, 64))
+    climbed = int(np.clip(8 * CLIMBED // vocabulary.shape[1], 4, CLIMBED))
+    grid = LOGITS if vocabulary.shape[1] > 1 else np.geomspace(0.1, 60, 96)  # d = 1 has no directions to draw
+    kept: list[tuple[float, MovableHead]] = []
     with Progress("auto scale", draws * len(grid)) as bar:
-        for index, (v, w) in enumerate(direction_pairs(contexts.vocabulary, draws, seed)):
-            p, q = np.abs(contexts.vocabulary @ v).max(), np.abs(contexts.vocabulary @ w).max()
+        for index, (v, w) in enumerate(direction_pairs(vocabulary, draws, seed)):
+            p, q = vocabulary @ v, vocabulary @ w
+            largest = float(np.abs(p).max())
             for k, logit in enumerate(grid):
-                attempt(v, w, float(logit / (p * q)))
-                bar.update(index * len(grid) + k + 1, f"gap {best:.2g}")
-    (v, w), beta = found
-    for factor in np.geomspace(
-        0.5, 2.0, REFINED
-    ):  # the gap is erratic in beta: each is a new draw where draws are good
-        attempt(v, w, beta * float(factor))
-    return found
+                beta = float(logit / (largest * np.abs(q).max()))
+                least = kept[-1][0] if len(kept) == climbed else -1.0
+                gap = _gap_above(contexts, p, beta * q, least * largest) / largest
+                if gap > least:
+                    kept = sorted([*kept, (gap, MovableHead(contexts, v, beta * w))], key=lambda c: -c[0])[:climbed]
+                bar.update(index * len(grid) + k + 1, f"gap {kept[0][0]:.2g}")
+    return max((climb(head) for _, head in kept), key=lambda head: head.gap)
+
+
+def _gap_above(contexts: Contexts, p: Float[ndarray, " m"], q: Float[ndarray, " m"], least: float) -> float:
+    """The smallest same-token gap of s; once a block of classes shows one of at most `least`, that one (or 0)."""
+    s = np.empty(contexts.size)
+    block = max(contexts.size * contexts.members.shape[1] // BLOCKS, 1 << 15)
+    for part, averages in average_blocks(contexts, p, q, block):
+        s[part] = averages
+        smallest = Neighbours.of(contexts.query[part], averages).smallest
+        if smallest <= least:
+            return smallest
+    return Neighbours.of(contexts.query, s).smallest

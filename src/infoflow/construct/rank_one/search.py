@@ -2,22 +2,24 @@
 
     t = w.id = w.x + A s,   A = w.a
 
-Random heads times random (w, A); then, the order of the best candidates held fixed, a linear program in the d + 1
-numbers (w, A) makes the smallest gap as large as it can be. M random points leave a smallest gap of about range / M^2.
+Random heads times random (w, A); then the best candidates climb: key, query, w and A move together until the smallest
+gap is as large as the order of the ids allows. M random points leave a smallest gap of about range / M^2.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy import ndarray
 
+from infoflow.construct.rank_one.climb import climb
 from infoflow.construct.rank_one.contexts import Contexts
-from infoflow.construct.rank_one.head import attention_average
+from infoflow.construct.rank_one.head import attention_average, attention_jacobian
 from infoflow.progress import Progress
 
-ROWS = 4000  # the smallest gaps enter the linear program; the rest is checked and added when violated
+EXTREMES = 8  # ids at either end, which must not move out
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,15 @@ class Spread:
     amplitude: float
     gap: float
 
+    def reversed(self) -> "Spread":
+        """-t for t: the same gaps in the opposite order."""
+        return Spread(self.key, self.query, -self.readout, -self.amplitude, self.gap)
 
-def find_spread(contexts: Contexts, heads: int = 16, readouts: int = 24, polish: int = 6, seed: int = 0) -> Spread:
-    """heads x readouts candidates of O(M n) and O(M log M), the best of them polished."""
+
+def find_spreads(
+    contexts: Contexts, heads: int = 16, readouts: int = 24, climbed: int = 6, seed: int = 0
+) -> list[Spread]:
+    """heads x readouts candidates of O(M n) and O(M log M), the best of them climbed, best first."""
     rng = np.random.default_rng(seed)
     kept: list[Spread] = []
     with Progress("rank-1 head", heads) as bar:
@@ -40,23 +48,62 @@ def find_spread(contexts: Contexts, heads: int = 16, readouts: int = 24, polish:
             key, query = _directions(contexts.vocabulary, rng)
             s = attention_average(contexts, contexts.vocabulary @ key, contexts.vocabulary @ query)
             kept += _candidates(contexts, key, query, s, readouts, rng)
-            kept = sorted(kept, key=lambda c: -c.gap)[: max(polish, 1)]
+            kept = sorted(kept, key=lambda c: -c.gap)[:climbed]
             bar.update(index + 1, f"gap {kept[0].gap:.2g}")
-    best = max([*kept, *(_polish(contexts, candidate) for candidate in kept[:polish])], key=lambda c: c.gap)
-    return _oriented(contexts, best)
+    return sorted((climb(MovableLine.of(contexts, spread)).spread for spread in kept), key=lambda c: -c.gap)
 
 
-def _oriented(contexts: Contexts, found: Spread) -> Spread:
-    """t or -t: a unit at t_j acts on everything to its right, with weight about 1/gap, so crowded ids belong there."""
-    s = attention_average(contexts, contexts.vocabulary @ found.key, contexts.vocabulary @ found.query)
-    t = np.sort(contexts.vocabulary[contexts.query] @ found.readout + found.amplitude * s)
-    steps = np.diff(t)
-    if not len(steps) or steps.min() <= 0:
-        return found
-    rightward, leftward = ((t[-1] - t[:-1]) / steps).sum(), ((t[1:] - t[0]) / steps).sum()
-    if rightward <= leftward:
-        return found
-    return replace(found, readout=-found.readout, amplitude=-found.amplitude)
+@dataclass(frozen=True)
+class MovableLine:
+    """All weights that place the ids on the line, to climb with: key, query, w and A together, one group."""
+
+    contexts: Contexts
+    parts: tuple[Float[ndarray, " d"], Float[ndarray, " d"], Float[ndarray, " d"], Float[ndarray, " 1"]]
+
+    @classmethod
+    def of(cls, contexts: Contexts, spread: Spread) -> "MovableLine":
+        return cls(contexts, (spread.key, spread.query, spread.readout, np.array([spread.amplitude])))
+
+    @property
+    def spread(self) -> Spread:
+        key, query, readout, amplitude = self.parts
+        return Spread(key, query, readout, float(amplitude[0]), relative_gap(self.ids))
+
+    @property
+    def groups(self) -> Int[ndarray, " M"]:
+        return np.zeros(self.contexts.size, dtype=np.int64)
+
+    @cached_property
+    def averages(self) -> Float[ndarray, " M"]:
+        key, query, *_ = self.parts
+        return attention_average(self.contexts, self.contexts.vocabulary @ key, self.contexts.vocabulary @ query)
+
+    @cached_property
+    def ids(self) -> Float[ndarray, " M"]:
+        *_, readout, amplitude = self.parts
+        return (self.contexts.vocabulary @ readout)[self.contexts.query] + amplitude * self.averages
+
+    @property
+    def size(self) -> float:
+        return float(np.ptp(self.ids))
+
+    def jacobian(self, at: Int[ndarray, " k"]) -> Float[ndarray, "k P"]:
+        key, query, _, amplitude = self.parts
+        by_key, by_query = attention_jacobian(self.contexts, key, query, at)
+        own = self.contexts.vocabulary[self.contexts.query[at]]
+        slopes = (amplitude * by_key, amplitude * by_query, own, self.averages[at, None])
+        return np.hstack([slope * np.linalg.norm(part) for slope, part in zip(slopes, self.parts, strict=True)])
+
+    def extremes(self) -> tuple[Float[ndarray, "e P"], Float[ndarray, " e"]]:
+        order = np.argsort(self.ids)
+        low, high = order[:EXTREMES], order[-EXTREMES:]
+        rows = np.vstack([-self.jacobian(low), self.jacobian(high)])
+        return rows, np.r_[self.ids[low] - self.ids[low[0]], self.ids[high[-1]] - self.ids[high]]
+
+    def moved(self, y: Float[ndarray, " P"]) -> "MovableLine":
+        steps = np.split(y, np.cumsum([len(part) for part in self.parts])[:-1])
+        moved = tuple(part + step * np.linalg.norm(part) for part, step in zip(self.parts, steps, strict=True))
+        return MovableLine(self.contexts, moved)
 
 
 def _directions(vocabulary: Float[ndarray, "m d"], rng: np.random.Generator) -> tuple[ndarray, ndarray]:
@@ -92,38 +139,3 @@ def relative_gap(t: Float[ndarray, " M"]) -> float:
         return math.inf
     span = float(ordered[-1] - ordered[0])
     return float(np.diff(ordered).min()) / span if span > 0 else 0.0
-
-
-def _polish(contexts: Contexts, start: Spread) -> Spread:
-    """max g with D (w, A) >= g and range <= 1; rows are divided by the gap reached so far, so that HiGHS sees
-    numbers near 1."""
-    from scipy.optimize import linprog
-
-    if contexts.size < 3 or not 0 < start.gap < math.inf:
-        return start
-    s = attention_average(contexts, contexts.vocabulary @ start.key, contexts.vocabulary @ start.query)
-    features = np.hstack([contexts.vocabulary[contexts.query], s[:, None]])
-    weights = np.r_[start.readout, start.amplitude]
-    order = np.argsort(features @ weights)
-    steps = np.diff(features[order], axis=0)
-    reach = features[order[-1]] - features[order[0]]
-    current = steps @ weights / float(reach @ weights)
-    rows = np.argsort(current)[:ROWS]
-    for _ in range(4):
-        matrix = np.hstack([-steps[rows] / start.gap, np.ones((len(rows), 1))])
-        program = linprog(
-            np.r_[np.zeros(len(weights)), -1.0],
-            A_ub=np.vstack([matrix, np.r_[reach, 0.0]]),
-            b_ub=np.r_[np.zeros(len(rows)), 1.0],
-            bounds=(None, None),
-            method="highs",
-        )
-        if program.x is None:
-            return start
-        weights = program.x[:-1]
-        violated = np.setdiff1d(np.flatnonzero(steps @ weights < 0.99 * program.x[-1] * start.gap), rows)
-        if not len(violated):
-            break
-        rows = np.r_[rows, violated]
-    gap = relative_gap(features @ weights)
-    return Spread(start.key, start.query, weights[:-1], float(weights[-1]), gap) if gap > start.gap else start
