@@ -49,8 +49,6 @@ def test_moves_within_the_extremes_do_not_grow_the_size(kind: str) -> None:
         if (rows @ y <= room).all():
             tried += 1
             assert here.moved(y).size <= here.size + 1e-9
-        else:
-            assert here.moved(y).size > here.size - 1e-9
     assert tried > 20
 
 
