@@ -24,12 +24,11 @@ import torch
 
 from infoflow.commands.options import encode as plain
 from infoflow.files import write_json
-from infoflow.probes import Batch, head_modes, intervene, joint_path, measure_references, record, shuffle_evidence
+from infoflow.probes import Batch, head_modes, intervene, joint_path, measure_references, record
 from infoflow.probes import collisions as near
 from infoflow.probes.effective import effective_sets
 from infoflow.probes.intervene import FORCED, MECHANISMS, JointPath, count_cheap, price
 from infoflow.probes.recovery import ratios, recovery, untrained
-from infoflow.probes.shuffle import by_label
 from infoflow.probes.sources import Source, open_source
 from infoflow.probes.substitute import Substitute, everywhere, substitute
 from infoflow.probes.tasks import LanguageModelling, MaskedTokens, encode
@@ -89,18 +88,16 @@ def judged(stage: Substitute, path: JointPath, judge: Any) -> list[dict[str, Any
 
 
 def looked_at(source: Source, batches: list[Any]) -> dict[str, Any]:
-    """What needs no intervention: labels, shuffled inputs, effective sets, recovery (56) beside an untrained copy."""
+    """What needs no intervention: labels, effective sets, recovery (56) beside an untrained copy."""
     recording = record(source.model, batches)
     modes = head_modes(recording)
-    evidence = shuffle_evidence(source.model, batches)
     start = recovery(record(untrained(source.model), batches))
     few = batches[: -(-64 // batches[0].size)]  # gradients are dear
     return {
         "model": source.name,
         "documents": recording.documents,
-        "heads": [{**mode.to_json(), "shuffle": own.to_json()} for mode, own in zip(modes, evidence, strict=True)],
+        "heads": [mode.to_json() for mode in modes],
         "labels": dict(Counter(mode.label for mode in modes)),
-        "shuffle": by_label([mode.label for mode in modes], evidence),
         "effective_sets": effective_sets(record(source.model, few), modes=modes).to_json(),
         "recovery": ratios(recovery(recording), start),
     }
