@@ -64,6 +64,9 @@ def test_probe_a_folder(tmp_path, family, unit):
     assert len(found["heads"]) == 12
     assert set(found["heads"][0]) >= {"layer", "head", "label", "scores", "interval"}
     assert (found["heads"][0]["layer"], found["heads"][-1]["layer"]) == (1, 3)
+    assert found["documents"] == 6
+    assert set(found["heads"][0]["shuffle"]) == {"follows", "stays", "reads"}
+    assert sum(row["heads"] for row in found["shuffle"].values()) == 12
     assert found["interventions"]["unit"] == unit
     assert {cost["mode"] for cost in found["interventions"]["costs"]} >= {"hardmax", "uniform", "position"}
     assert len(found["interventions"]["joint"]["points"]) == 12
@@ -83,6 +86,7 @@ def test_probe_a_saved_network(tmp_path):
     net.save(tmp_path / "f.safetensors")
     found = run(str(tmp_path / "f.safetensors"), "--intervene", "--documents", "16", "--out", str(tmp_path / "out"))
     assert {head["label"] for head in found["heads"]} == {"max"}
+    assert {head["shuffle"]["reads"] for head in found["heads"]} == {"tokens"}
     costs = {cost["mode"]: cost["cost"] for cost in found["interventions"]["costs"] if cost["scope"] == "all"}
     assert costs["hardmax"] < 1e-3 < costs["uniform"]  # the label is what the network does
 
@@ -131,6 +135,7 @@ def test_the_verb():
     found = infoflow.probe(model, language(documents=5), *tasks)
     shown = str(found)
     assert "layer  1" in shown
+    assert "tokens shuffled" in shown
     assert "all heads forced to" in shown
     assert "joint search" in shown
     assert infoflow.probe(network(), torch.randn(6, 5, 3)).interventions is None

@@ -42,14 +42,14 @@ def command(source: str, text: Path | None, out: Path, as_json: bool, **options:
     without a text a causal model draws its own.
     """
     with quiet():
-        found, opened = run(source, text, options)
-    payload = {"model": opened.name, "kind": opened.kind, **found.to_json()}
+        found, opened, documents = run(source, text, options)
+    payload = {"model": opened.name, "kind": opened.kind, "documents": documents, **found.to_json()}
     files = write_report(found, opened.name, out)
     write_json(out / "probe.json", encode(payload))
     if as_json:
         emit({**payload, "files": [*files, out / "probe.json"]})
     else:
-        click.echo(str(found))
+        click.echo(f"{opened.name}: labels from {documents} documents\n\n{found}")
         click.echo(f"\nreport: {out / 'report.html'}")
 
 
@@ -72,7 +72,8 @@ def quiet() -> Iterator[None]:
         logging.enable_progress_bar()
 
 
-def run(spelling: str, text: Path | None, options: dict[str, Any]) -> "tuple[Probe, Source]":
+def run(spelling: str, text: Path | None, options: dict[str, Any]) -> "tuple[Probe, Source, int]":
+    """What was found, the model, and the number of documents the labels come from."""
     from infoflow.probes.sources import open_source
     from infoflow.probes.summary import probe
 
@@ -89,7 +90,7 @@ def run(spelling: str, text: Path | None, options: dict[str, Any]) -> "tuple[Pro
         recover=options["recover"],
         sets=options["sets"],
     )
-    return found, opened
+    return found, opened, sum(batch.size for batch in parts[0])
 
 
 def prepare(opened: "Source", text: Path | None, options: dict[str, Any]) -> "tuple[list[list[Batch]], list[Task]]":

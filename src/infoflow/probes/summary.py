@@ -129,6 +129,13 @@ def _shuffle_table(table: dict[str, Any]) -> str:
     rows.append("  label     heads  follows  stays")
     for label, row in sorted(table.items(), key=lambda item: -item[1]["heads"]):
         rows.append(f"  {label:<8}  {row['heads']:5d}  {row['follows']:7.2f}  {row['stays']:5.2f}")
+    chosen = [table[label] for label in ("max", "top") if label in table]
+    held = sum(row["heads"] - row["reads"].get("tokens", 0) - row["reads"].get("both", 0) for row in chosen)
+    if held:
+        of = sum(row["heads"] for row in chosen)
+        rows.append(
+            f"{held} of {of} heads labelled max or top do not follow: place or context has a part in their choice"
+        )
     return "\n".join(rows)
 
 
