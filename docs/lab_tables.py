@@ -157,6 +157,7 @@ def _retrieval(rows: Rows) -> str:
     """Accuracy, a column per h; then the same on native lists where there are some."""
     tables = ["Accuracy on test lists, mean over seeds (the paper prints figures only):\n"]
     tables.append(_by_heads(rows, "accuracy", ("chance", "untrained cosine")))
+    tables += ["The same networks before training:\n", _by_heads(rows, "untrained model", ())]
     native = [row for row in rows if row.get("native accuracy") is not None]
     if native:
         tables += ["Accuracy of the same models on native lists:\n"]
@@ -178,6 +179,6 @@ def _by_heads(rows: Rows, name: str, beside: tuple[str, ...]) -> str:
 TURNED: dict[str, tuple[tuple[str, ...], Callable[[Rows], str]]] = {
     "infoflow/table12": (("target", "T", "size", "paper", "mean", "exponent (lower)"), _table12),
     "head_count/synthetic": (("T", "h", "N", "mean", "predicted"), _synthetic),
-    "head_count/retrieval": (("features", "T", "h", "accuracy", "untrained cosine"), _retrieval),
+    "head_count/retrieval": (("features", "T", "h", "accuracy", "untrained model"), _retrieval),
 }
 TABLES: dict[str, Callable[[], str]] = {f"paper_{name}": partial(paper, name) for name in PAPERS}

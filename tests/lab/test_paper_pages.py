@@ -93,7 +93,8 @@ def test_missing_parts_are_named(lab_tables: Any, tmp_path: Path) -> None:
 
 def test_one_folder_per_data_set(lab_tables: Any, tmp_path: Path) -> None:
     name = "head_count/retrieval"
-    row = {"features": "words", "T": 4, "h": 1, "accuracy": 0.5, "untrained cosine": 0.4, "chance": 0.25}
+    row = {"features": "words", "T": 4, "h": 1, "accuracy": 0.5, "untrained cosine": 0.4, "untrained model": 0.35}
+    row["chance"] = 0.25
     native = {"native accuracy": 0.3, "native lists": 9, "native cosine": 0.2}
     put(tmp_path / name / "one", name, list(row), [row, row | {"h": 2, "accuracy": 0.6}], source="lists of one")
     put(tmp_path / name / "two", name, [*row, *native], [row | native], source="lists of two")
@@ -103,6 +104,7 @@ def test_one_folder_per_data_set(lab_tables: Any, tmp_path: Path) -> None:
     assert "### lists of two\n" in said
     assert "| features | T | h = 1 | h = 2 | chance | untrained cosine |\n" in said
     assert "| words | 4 | 0.5 | 0.6 | 0.25 | 0.4 |\n" in said
+    assert "| words | 4 | 0.35 | 0.35 |\n" in said
     assert "| words | 4 | 0.3 | 9 | 0.25 | 0.2 |\n" in said
     assert "| file |" not in said  # a run that only prepared a file is no result
 

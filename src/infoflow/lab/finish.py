@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 MOST_TICKS = 12  # more values than this are a continuum, not a list
-SHORT = 1.3  # decades of a log axis below which powers of ten alone say too little
+SHORT = 2.0  # decades of a log axis below which powers of ten alone say too little
 
 
 def finish(figure: Any) -> None:

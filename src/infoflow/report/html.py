@@ -22,6 +22,7 @@ h2 { font-size: 1.25rem; margin-top: 2.75rem; border-top: 1px solid #e5e7eb; pad
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .92rem; }
 th, td { text-align: left; padding: .4rem .75rem .4rem 0; border-bottom: 1px solid #e5e7eb; vertical-align: top; }
 th { color: #6b7280; font-weight: 600; }
+td.whole { white-space: nowrap; }
 pre { background: #f6f7f9; padding: .9rem 1rem; overflow-x: auto; border-radius: 6px; font-size: .85rem;
   line-height: 1.45; }
 figure { margin: 1.5rem 0; overflow-x: auto; }
@@ -49,7 +50,7 @@ class Section:
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> "Section":
         cells = "".join(f"<th>{escape(str(name))}</th>" for name in head)
-        body = "".join("<tr>" + "".join(f"<td>{escape(str(item))}</td>" for item in row) + "</tr>" for row in rows)
+        body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
         self.pieces.append(f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>")
         return self
 
@@ -80,6 +81,13 @@ def page(title: str, lead: str, sections: Sequence[Section]) -> str:
 
 def write(path: str | Path, title: str, lead: str, sections: Sequence[Section]) -> Path:
     return write_text(path, page(title, lead, sections))
+
+
+def _cell(item: Any) -> str:
+    """A short number such as 8.1e-03 is never broken at its hyphen."""
+    text = str(item)
+    whole = ' class="whole"' if len(text) < 12 and " " not in text else ""
+    return f"<td{whole}>{escape(text)}</td>"
 
 
 def _unique_ids(drawing: str, name: str) -> str:

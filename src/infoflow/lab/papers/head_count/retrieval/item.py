@@ -10,7 +10,7 @@ from infoflow.lab.papers.head_count.retrieval.lists import PAIRS, SENTENCES, Lis
 from infoflow.lab.papers.head_count.retrieval.model import Ranking
 from infoflow.lab.supervised import Cell, Schedule, spread, train_grid
 
-FULL = Schedule(epochs=30, batch=64, lr=1e-3, evaluate_every=2)
+FULL = Schedule(epochs=30, batch=256, lr=4e-3, evaluate_every=5)
 QUICK = Schedule(epochs=12, batch=32, lr=3e-3, evaluate_every=4)
 QUICK_MADE, QUICK_READ = 500, 150  # lists made in code, lists read: an embedding costs 20 ms of a core
 PARTS = ("words", "minilm")
@@ -84,6 +84,7 @@ def _row(
         "failed": sum(record["failed"] for record in records),
         "chance": 1 / T,
         "untrained cosine": cosine,
+        "untrained model": sum(record["curves"]["accuracy"][0] for record in records) / len(records),
         "native lists": kept[0]["native lists"] if kept else None,
         "native accuracy": sum(entry["native accuracy"] for entry in kept) / len(kept) if kept else None,
         "native cosine": native_cosine,
@@ -131,17 +132,22 @@ def _figure(rows: list[dict[str, Any]]) -> Any:
             look = {"color": style.COLOURS[position], "marker": style.MARKERS[position]}
             above.plot([row["h"] for row in chosen], _values(chosen, "accuracy"), label=f"T = {T}", **look)
             below.plot([row["h"] for row in chosen], _values(chosen, "log(1 - accuracy)"), label=f"T = {T}", **look)
+            above.plot(
+                [row["h"] for row in chosen], _values(chosen, "untrained model"), color=look["color"], ls="--", lw=1
+            )
             if chosen[0]["untrained cosine"] is not None:
                 above.axhline(chosen[0]["untrained cosine"], color=look["color"], ls=":", lw=1)
-        above.set_title(f"{features} (dotted: untrained cosine)")
+        above.set_title(features)
         below.set_xlabel("heads h")
         below.set_xscale("log", base=2)
         below.set_xticks(heads, [str(h) for h in heads])
         below.minorticks_off()
     axes[0, 0].set_ylabel("accuracy on test lists")
     axes[1, 0].set_ylabel("log(1 - accuracy)")
+    for look, words in (("--", "before training"), (":", "cosine")):
+        axes[0, 0].plot([], [], color=style.MUTED, ls=look, lw=1, label=words)
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(lengths), fontsize=8)
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8, frameon=False)
     return figure
 
 
