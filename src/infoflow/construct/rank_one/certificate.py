@@ -16,6 +16,7 @@ import math
 from dataclasses import asdict, dataclass
 from functools import cmp_to_key
 from itertools import pairwise
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -103,13 +104,11 @@ def enclose(contexts: Contexts, head: Head, bits: int = 64) -> tuple[list[Any], 
     try:
         p, q = _balls(contexts.vocabulary, head.key), _balls(contexts.vocabulary, head.query)
         members = [[p[j] for j in row if j >= 0] for row in contexts.members.tolist()]
-        averages = []
+        averages, nothing = [], library.arb(0)
         for token, group in zip(contexts.query.tolist(), contexts.set_of.tolist(), strict=True):
             keys, scale = members[group], q[token]
             weights = [(scale * key).exp() for key in keys]
-            total = sum(weights[1:], weights[0])
-            top = sum([w * key for w, key in zip(weights[1:], keys[1:], strict=True)], weights[0] * keys[0])
-            averages.append(top / total)
+            averages.append(sum(map(mul, weights, keys), start=nothing) / sum(weights, start=nothing))
         return averages, p
     finally:
         library.ctx.prec = before

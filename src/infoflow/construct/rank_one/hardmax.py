@@ -50,8 +50,10 @@ class HardmaxLayer:
             scores = queries @ keys.T
             scale = np.linalg.norm(queries, axis=1)[:, None] * np.linalg.norm(keys, axis=1)[None, :]
             top = scores >= scores.max(1, keepdims=True) - TIE * scale.max(1, keepdims=True)
-            weights = top / top.sum(1, keepdims=True)
-            out += weights @ (Z @ head.W_V.T) @ head.W_O.T
+            average = (top @ Z) / top.sum(
+                1, keepdims=True
+            )  # of tokens, not of values: sums of small integers are exact
+            out += average @ head.W_V.T @ head.W_O.T
         return out
 
 
