@@ -172,13 +172,19 @@ def test_48_is_neither_separated_nor_bounded_and_its_repair_is(d: int, distance:
 
 def test_19_maps_d_by_n_to_d_by_n() -> None:
     net = eq.approximate_equivariant(eq.FUNCTIONS["mean_product"], 1, 3, 2)
-    assert net(np.full((1, 3, 1), 0.6)).shape == (1, 3, 1)  # n x d columns would not even multiply with d x d weights
+    assert net(np.full((1, 3, 1), 0.6)).shape == (1, 3, 1)
+    with pytest.raises((InfoFlowError, ValueError, RuntimeError)):
+        net(np.full((1, 1, 3), 0.6))  # as printed, R^{n x d}: the d x d weights do not even multiply
 
 
 def test_52_belongs_to_the_unit_cube() -> None:
-    """(51) makes f zero outside [0,1]; a bound on [-1,1] would ask nothing more there, and the network is 0 there."""
-    net = eq.approximate_equivariant(eq.FUNCTIONS["wave"], 1, 2, 4)
-    assert np.abs(net(np.full((1, 2, 1), -0.5))).max() < 1e-12
+    """On [-1,1] as printed the error would not tend to 0: the network is 0 outside [0,1], where f need not be."""
+    f, outside, inside = eq.FUNCTIONS["wave"], np.full((1, 2, 1), -0.25), np.full((1, 2, 1), 0.25 - 1e-3)
+    for D in (4, 16):
+        net = eq.approximate_equivariant(f, 1, 2, D)
+        assert np.abs(net(outside)).max() < 1e-10
+        assert np.abs(net(outside) - f(outside)).max() > 1  # as printed
+        assert np.abs(net(inside) - f(inside)).max() < 2 / D
 
 
 def test_54_counts_shared_faces_twice() -> None:
@@ -221,6 +227,12 @@ def test_59_has_wrong_signs() -> None:
 
 def test_60_is_no_token_wise_map_and_ours_is() -> None:
     """The printed F1 adds every token's penalty to every token; a feed-forward block sees one token."""
+
+    def printed(tokens: list[float]) -> float:
+        """The first token under (60): its own step, and the penalty of every token."""
+        return 0.5 - sum(1.0 for z in tokens if not 0 <= z <= 1)
+
+    assert printed([0.3, 0.6]) != printed([0.3, 7.0])  # one input token, two outputs
     net = eq.approximate_equivariant(eq.FUNCTIONS["wave"], 1, 2, 4)
     inside, outside = torch.tensor([[0.3], [0.6]]).double(), torch.tensor([[0.3], [7.0]]).double()
     one, other = net.network.embed(inside[None]), net.network.embed(outside[None])
@@ -259,7 +271,9 @@ def test_67_needs_minus_two_and_still_fires_on_partial_matches() -> None:
 
 def test_f2_may_be_negative() -> None:
     net = eq.approximate_equivariant(eq.FUNCTIONS["wave"], 1, 2, 8)
-    assert net(np.array([[[0.8], [0.2]]]))[0, 0, 0] < -0.5
+    assert net(np.array([[[0.8], [0.2]]]))[0, 0, 0] < -0.5  # printed: F2 >= 0
+    X = np.random.default_rng(0).random((200, 2, 1))
+    assert np.abs(net(X)).max() <= net.bound * (1 + 1e-12) <= 1  # repaired: within max|f|, on ramps too
 
 
 def test_a_cell_of_sequences_has_volume_D_to_minus_dn() -> None:
