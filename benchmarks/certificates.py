@@ -3,8 +3,8 @@
     python benchmarks/certificates.py [--seconds 3]
 
 Also: the build of eq. (6), D=4, d=4 at T=64 and T=4096, one forward pass of 1,000 sequences, an attack until it stops
-improving, the star at T=8 and T=1024, the measured points of the construction's first report, and triangle-center by
-occupancy for T up to 1024 with one network.
+improving, the star, the measured points of the construction's first report with its numbers beside ours, and
+triangle-center by occupancy for T up to 1024 with one network.
 """
 
 import argparse
@@ -19,20 +19,27 @@ import infoflow as iflow
 from infoflow.files import write_json
 from infoflow.progress import Progress
 from infoflow.provenance import provenance
-from infoflow.targets import Target, min_pair, pairwise_max, star, triangle_center
+from infoflow.targets import Target, d_retrieval, min_pair, pairwise_max, star, triangle_center
 
 EPS = (0.5, 0.1, 0.03, 0.01, 1e-3)
 LENGTHS = (4, 16, 64, 256)
-# (D, d, T, eps) -> attacked error of the first report
-FIRST_REPORT = {(1, 3, 16, 0.05): 0.0251, (2, 4, 16, 0.1): 0.0505, (2, 4, 64, 0.02): 0.0100, (3, 2, 32, 0.02): 0.0104}
-FIRST_REPORT |= {(4, 4, 64, 0.1): 0.0510}
+# What the first report measured. Eq. (6), (D, d, T, eps): attacked error.
+PAIRS = {(1, 3, 16, 0.05): 0.0251, (2, 4, 16, 0.1): 0.0505, (2, 4, 64, 0.02): 0.0100, (3, 2, 32, 0.02): 0.0104}
+PAIRS |= {(4, 4, 64, 0.1): 0.0510}
+# Theorem 4 network, eps: bound, attacked error (the same for T = 4, 16, 64), widths by Chebyshev rules, by plain ones.
+THEOREM_4 = {0.5: (0.326, 0.283, (36, 55), (48, 34)), 0.1: (0.0592, 0.0516, (60, 56), (204, 72))}
+THEOREM_4 |= {0.03: (0.0242, 0.0166, (60, 56), (672, 129)), 0.01: (0.0056, 0.0051, (108, 94), (1980, 222))}
+PLAIN = {(4, 0.1): 0.0820, (16, 0.1): 0.0820, (16, 0.03): 0.0247}  # (T, eps): attacked error
+STAR = {(8, 0.05): 0.0254, (64, 0.05): 0.0254, (128, 0.02): 0.0100}  # k = 3, d = 3; widths 240, 188 at eps = 0.05
+ONE_LAYER = {0.1: 0.019, 0.01: 0.0012, 0.001: 0.00012}  # T = 64, D = 3, with and without position sets; not attacked
 
 
 def row(target: Target, T: int, eps: float, seconds: float, **options: Any) -> dict[str, Any]:
     start = time.perf_counter()
     network = iflow.build(target, T, eps, **options)
     build_seconds = time.perf_counter() - start
-    X = torch.from_numpy(np.random.default_rng(0).uniform(-1, 1, (100, T, target.dim)))
+    low, high = target.domain
+    X = torch.from_numpy(np.random.default_rng(0).uniform(low, high, (100, T, target.dim)))
     start = time.perf_counter()
     network(X)
     forward = (time.perf_counter() - start) / 100
@@ -87,6 +94,31 @@ def speed() -> dict[str, Any]:
     return result
 
 
+def first_report(rows: list[dict[str, Any]], seconds: float) -> dict[str, list[dict[str, Any]]]:
+    """Its points measured again; `first_...` are its numbers."""
+    theorem = [
+        {**r, "first_bound": bound, "first_attacked": attacked, "first_widths": widths}
+        for r in rows
+        for eps, (bound, attacked, widths, _) in THEOREM_4.items()
+        if r["target"] == "min_pair:d=3" and r["T"] in (4, 16, 64) and r["eps"] == eps
+    ]
+    plain = []
+    for T, eps in sorted({*PLAIN, *((4, e) for e in THEOREM_4)}):
+        made = row(min_pair(), T, eps, seconds, rule="plain")
+        plain.append({**made, "first_attacked": PLAIN.get((T, eps)), "first_widths": THEOREM_4[eps][3]})
+    pairs = [
+        {**row(pairwise_max(D, d), T, eps, seconds), "first_attacked": attacked}
+        for (D, d, T, eps), attacked in PAIRS.items()
+    ]
+    stars = [{**row(star(3, 3), T, eps, seconds), "first_attacked": error} for (T, eps), error in STAR.items()]
+    one_layer = []
+    for sets in (None, (range(40), range(10, 64), range(0, 64, 3))):
+        for eps, error in ONE_LAYER.items():
+            target = d_retrieval(3, 2, sets=None if sets is None else [list(chosen) for chosen in sets])
+            one_layer.append({**row(target, 64, eps, seconds), "first_error": error})
+    return {"theorem_4": theorem, "plain": plain, "pairs": pairs, "star": stars, "one_layer": one_layer}
+
+
 def occupancy(seconds: float) -> list[dict[str, Any]]:
     rows = []
     for d, eps in ((1, 0.5), (2, 4.0)):
@@ -110,10 +142,6 @@ def main() -> None:
     options = parser.parse_args()
     timing = speed()
     rows = table(options.seconds)
-    first = [
-        {**row(pairwise_max(D, d), T, eps, options.seconds), "first_report": attacked}
-        for (D, d, T, eps), attacked in FIRST_REPORT.items()
-    ]
     stars = [row(star(3, 3), T, 0.05, options.seconds) for T in (8, 1024)]
     depth = row(pairwise_max(4, 4), 64, 0.01, options.seconds, arch="heads=1,1,1,1,1 embed=13")
     summary = {
@@ -122,7 +150,8 @@ def main() -> None:
         "star_widths_equal": stars[0]["widths"] == stars[1]["widths"],
     }
     print(summary, timing)
-    payload = {"summary": summary, "speed": timing, "table": rows, "first_report": first, "star": stars}
+    payload = {"summary": summary, "speed": timing, "table": rows, "star": stars}
+    payload["first_report"] = first_report(rows, options.seconds)
     payload |= {"depth_for_heads": depth, "occupancy": occupancy(options.seconds), "provenance": provenance()}
     write_json(options.out, payload)
 

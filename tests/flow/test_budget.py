@@ -24,7 +24,7 @@ def test_bound_is_the_sum_of_its_parts_and_below_eps(eps):
     plan = spend(THEOREM_4, 16, eps)
     assert plan.bound == pytest.approx(sum(plan.parts.values()), rel=1e-9)
     assert plan.bound <= eps
-    assert plan.parts["softmax"] == pytest.approx(eps / 2, rel=1e-6)
+    assert plan.parts["softmax"] == pytest.approx(eps / 4, rel=1e-6)
 
 
 def test_widths_are_below_the_printed_ones():

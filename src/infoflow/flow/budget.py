@@ -1,9 +1,9 @@
 """From an error eps to temperatures and rules, with the bound they give and its parts.
 
-Half of eps goes to softmax: beta = (sum over retrievals of W((T-1)/e)/(2 kappa), weighted by the outer map) / (eps/2),
-the one-sided error being centred in the output bias. A fixed share goes to the feed-forward blocks, divided over their
-outputs in inverse proportion to how strongly each reaches the result; what is left covers float64 rounding.
-Widths never see T: only beta does.
+A quarter of eps goes to softmax: beta = (sum over retrievals of W((T-1)/e)/(2 kappa), weighted by the outer map) /
+(eps/4), the one-sided error being centred in the output bias. beta is a field and costs nothing, so its share is the
+place to be generous. A fixed share goes to the feed-forward blocks, divided over their outputs in inverse proportion to
+how strongly each reaches the result; what is left covers float64 rounding. Widths never see T: only beta does.
 """
 
 from collections import Counter
@@ -19,9 +19,9 @@ from infoflow.flow.readout import output_error, read_out
 from infoflow.flow.wiring import Wiring, state_bounds, value_bound, wire
 from infoflow.targets.target import OuterNetwork, Target
 
-SOFTMAX_SHARE = 0.5
+SOFTMAX_SHARE = 0.25
 FEED_FORWARD_SHARE = {
-    "chebyshev": 0.1,
+    "chebyshev": 0.25,
     "plain": 0.45,
 }  # accuracy is cheap for the first, width ~ 1/share for the second
 MOST_NUMBERS = 2**25  # feed-forward weights of a network that is still written, 256 MiB
