@@ -142,7 +142,7 @@ def _synthetic(rows: Rows) -> str:
     """Mean NMSE, a column per h: a row per T at the usual width, then a row per width at the T where it is swept."""
     heads, lengths = _values(rows, "h"), _values(rows, "T")
     widths = {T: _values([row for row in rows if row["T"] == T], "N") for T in lengths}
-    usual = min((N for N in widths[lengths[0]]), key=lambda N: -sum(N in found for found in widths.values()))
+    usual = max(widths[lengths[0]], key=lambda N: sum(N in found for found in widths.values()))
     said = [_at(rows, "predicted", T=lengths[0], N=usual, h=h) for h in heads]
     first = [[T, *(_at(rows, "mean", T=T, N=usual, h=h) for h in heads)] for T in lengths]
     tables = [f"Mean NMSE, N = {usual} (the paper prints figures only):\n"]

@@ -90,6 +90,12 @@ def cell(value: Any) -> str:
     return str(value)
 
 
+def _device(run: dict[str, Any]) -> str:
+    """Where a run was trained, which a call that only reads the store would not know."""
+    device: str = run["choice"]["device"] if "choice" in run else run["device"]
+    return device.partition(":")[0]
+
+
 def write(item: Item, context: Context, outcome: Outcome, seconds: float) -> dict[str, Any]:
     """result.json, table.md and the figures (SVG, PDF, PNG), each written whole or not at all."""
     from infoflow.lab.finish import finish
@@ -107,8 +113,7 @@ def write(item: Item, context: Context, outcome: Outcome, seconds: float) -> dic
         "preset": context.preset,
         "parts": list(context.parts),
         "protocol": item.full if context.preset == "full" else item.quick,
-        "device": ", ".join(sorted({run["choice"]["device"] for run in outcome.runs if "choice" in run}))
-        or context.device,
+        "device": ", ".join(sorted({_device(run) for run in outcome.runs})) or context.device,
         "seconds": round(seconds, 1),
         "columns": outcome.columns,
         "rows": outcome.rows,

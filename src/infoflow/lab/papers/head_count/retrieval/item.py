@@ -144,8 +144,8 @@ def _figure(rows: list[dict[str, Any]]) -> Any:
         below.minorticks_off()
     axes[0, 0].set_ylabel("accuracy on test lists")
     axes[1, 0].set_ylabel("log(1 - accuracy)")
-    for look, words in (("--", "before training"), (":", "cosine")):
-        axes[0, 0].plot([], [], color=style.MUTED, ls=look, lw=1, label=words)
+    for dashes, words in (("--", "before training"), (":", "cosine")):
+        axes[0, 0].plot([], [], color=style.MUTED, ls=dashes, lw=1, label=words)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8, frameon=False)
     return figure
