@@ -1,5 +1,7 @@
 """Layouts: shapes of the theorems, schedules, named directions, refusals with every reason."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,9 +9,10 @@ from hypothesis import strategies as st
 
 from infoflow import Architecture
 from infoflow import targets as it
-from infoflow.flow.jobs import assign
+from infoflow.flow.jobs import assign, minimal_heads
 from infoflow.flow.layout import Refused, lay_out, schedules
 from infoflow.flow.normal_form import independent_rows, normal_form, reduce_rank
+from infoflow.targets.score import factor
 
 
 @pytest.mark.parametrize(("D", "d"), [(1, 3), (2, 4), (3, 2), (4, 4), (6, 5)])
@@ -76,6 +79,30 @@ def test_schedules_cannot_be_lowered():
     for heads in found:
         for i, h in enumerate(heads):
             assert h == 1 or assign(form, (*heads[:i], h - 1, *heads[i + 1 :])) is None
+
+
+def tree(parents: list[int]) -> it.Extremum:
+    """A tree on vertices 0..k-1, vertex v + 1 hanging on parents[v]."""
+    left, right = factor(np.eye(1))
+    edges = tuple(it.Edge(parent, v, left, right) for v, parent in enumerate(parents, 1))
+    unary = (it.Polynomial.linear([[1.0]]), *[None] * len(parents))
+    return it.Extremum(it.TreeScore(unary, edges, 1))
+
+
+SHAPES = st.integers(0, 3).flatmap(lambda n: st.tuples(*(st.integers(0, v) for v in range(n))))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(SHAPES, min_size=1, max_size=3), st.integers(1, 4), st.integers(1, 4))
+def test_minimal_heads_equal_the_whole_enumeration(shapes, max_layers, max_heads):
+    form = normal_form(it.Target.sum(*(tree(list(parents)) for parents in shapes)), 4)
+    slow = []
+    for layers in range(1, max_layers + 1):
+        for heads in product(range(1, max_heads + 1), repeat=layers):
+            lower = [(*heads[:i], h - 1, *heads[i + 1 :]) for i, h in enumerate(heads) if h > 1]
+            if assign(form, heads) is not None and all(assign(form, smaller) is None for smaller in lower):
+                slow.append(heads)
+    assert list(minimal_heads(form, max_layers, max_heads)) == slow
 
 
 def test_refusals_name_every_reason():

@@ -7,6 +7,9 @@ D = 4 runs on heads (1,1,1,1,1), head l serving edge l for the tokens and readin
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
 
 from infoflow.flow.normal_form import Message, NormalForm, Term
 
@@ -106,18 +109,29 @@ def _free_heads(count: int, jobs: list[Job]) -> list[int]:
 
 def minimal_heads(form: NormalForm, max_layers: int, max_heads: int) -> Iterator[tuple[int, ...]]:
     """Every head vector within the limits that can be scheduled and none of whose entries can be lowered."""
+
+    @cache
+    def possible(heads: tuple[int, ...]) -> bool:
+        return assign(form, heads) is not None
+
     chain = max((term.height[term.root] for term in form.terms), default=0) + 1
     messages = sum(len(term.messages) for term in form.terms)
     for layers in range(chain, max_layers + 1):
-        for prefix in _prefixes(layers - 1, max_heads, messages + len(form.terms)):
-            last = next((h for h in range(1, max_heads + 1) if assign(form, (*prefix, h)) is not None), None)
-            if last is not None and not _reducible(form, (*prefix, last)):
-                yield (*prefix, last)
+        prefixes = _prefixes(layers - 1, max_heads, messages + len(form.terms))
+        found = np.zeros((0, layers), dtype=int)
+        # small sums first: a vector above one that was found is new only if its last layer can be smaller
+        for prefix in sorted((p for p in prefixes if sum(p) >= messages), key=sum):  # the last layer sends no messages
+            below = found[(found[:, :-1] <= np.array(prefix, dtype=int)).all(axis=1), -1]
+            most = int(below.min(initial=max_heads + 1)) - 1
+            last = next((h for h in range(1, most + 1) if possible((*prefix, h))), None)
+            if last is not None and not any(map(possible, _lower((*prefix, last)))):
+                found = np.vstack([found, (*prefix, last)])
+        yield from sorted(tuple(int(h) for h in row) for row in found)
 
 
-def _reducible(form: NormalForm, heads: tuple[int, ...]) -> bool:
-    lower = ((*heads[:i], h - 1, *heads[i + 1 :]) for i, h in enumerate(heads) if h > 1)
-    return any(assign(form, smaller) is not None for smaller in lower)
+def _lower(heads: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """The head vectors with one entry lowered by 1."""
+    return ((*heads[:i], h - 1, *heads[i + 1 :]) for i, h in enumerate(heads) if h > 1)
 
 
 def _prefixes(layers: int, max_heads: int, total: int) -> Iterator[tuple[int, ...]]:
