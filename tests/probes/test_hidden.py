@@ -25,6 +25,17 @@ def test_built_networks_plain_and_hidden(spelling, T, kind):
     disguised, labels = hide(network, X, truth, distractors=4, noise=0.02)
     assert [mode.label for mode in head_modes(record(disguised, X))] == labels
     assert labels.count("global") == 2 * network.config.layers
+    assert labels.count("mixed") == (network.config.layers if T >= 16 else 0)
+
+
+def test_tied_keys_are_no_hardmax():
+    """Both tokens of the best pair attain the minimum: the reading head of min_pair shares its mass between two keys."""
+    target = targets.parse("min_pair")
+    network = build(target, 16, 0.05)
+    X = target.sample(24, 16, 0, kind="torch").to(next(network.parameters()))
+    assert [mode.label for mode in head_modes(record(network, X))] == ["max", "top"]
+    hidden, _ = hide(network, X, [["max"], ["top"]], distractors=0)
+    assert [mode.label for mode in head_modes(record(hidden, X))] == ["max", "top"]
 
 
 def test_a_network_with_norms_is_refused():
