@@ -29,7 +29,7 @@ def test_built_networks_plain_and_hidden(spelling, T, kind):
 
 
 def test_tied_keys_are_no_hardmax():
-    """Both tokens of the best pair attain the minimum: the reading head of min_pair shares its mass between two keys."""
+    """Both tokens of the best pair attain the minimum: the head that reads shares its mass between two keys."""
     target = targets.parse("min_pair")
     network = build(target, 16, 0.05)
     X = target.sample(24, 16, 0, kind="torch").to(next(network.parameters()))
