@@ -86,9 +86,9 @@ def test_ranks_there_by_brute_force(seed):
 
 
 def test_a_bag_of_tokens_knows_no_order_and_weighs_rare_words():
-    bags = bag_of_tokens([[1, 2, 9], [2, 1, 9], [1, 3, 9], [4, 4, 9]])
+    bags = bag_of_tokens([[1, 2, 1, 9], [2, 1, 1, 9], [1, 3, 9], [4, 4, 9]])
     assert torch.equal(bags[0], bags[1])
-    # word 9 is in every row and weighs 0; 1 is in three of four rows, 2 in two
-    wanted = torch.tensor([np.log(4 / 3), np.log(2), 0, 0, 0], dtype=torch.float32)
+    # word 9 is in every row and weighs 0; 1 is in three of four rows, and twice in this one, 2 is in two
+    wanted = torch.tensor([2 * np.log(4 / 3), np.log(2), 0, 0, 0], dtype=torch.float32)
     torch.testing.assert_close(bags[0], wanted / wanted.norm())
     assert float(bags[2] @ bags[3]) == 0
