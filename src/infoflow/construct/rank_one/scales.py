@@ -26,7 +26,7 @@ from infoflow.construct.rank_one.separation import Separation
 from infoflow.errors import JobError
 from infoflow.progress import Progress
 
-WORK = 60_000_000  # exponentials that a default search spends on more than its first eight pairs of directions
+WORK = 60_000_000  # exponentials that a default search spends on more than its first three pairs of directions
 BLOCKS = 16  # parts a candidate is evaluated in: most show a small gap in the first and go no further
 CLIMBED = 16  # candidates whose weights are moved; fewer in high dimension d, where a program costs about d^3
 EXTREMES = 32  # tokens with the largest |p|, which must not grow
@@ -149,11 +149,11 @@ def auto_search(contexts: Contexts, draws: int | None, seed: int) -> MovableHead
     """The head with the largest same-token gap of s over max|p|: pairs of directions times a grid of largest logits,
     the best of them climbed.
 
-    Without `draws` small data get up to 64 pairs of directions, large data 8.
+    Without `draws` small data get up to 64 pairs of directions, large data 3.
     """
     vocabulary = contexts.vocabulary
-    draws = draws or int(np.clip(WORK // (len(LOGITS) * contexts.size * contexts.members.shape[1]), 8, 64))
-    climbed = int(np.clip(8 * CLIMBED // vocabulary.shape[1], 4, CLIMBED))
+    draws = draws or int(np.clip(WORK // (len(LOGITS) * contexts.size * contexts.members.shape[1]), 3, 64))
+    climbed = int(np.clip(8 * CLIMBED // vocabulary.shape[1], 4, CLIMBED)) if draws > 3 else 4
     grid = LOGITS if vocabulary.shape[1] > 1 else np.geomspace(0.1, 60, 96)  # d = 1 has no directions to draw
     kept: list[tuple[float, MovableHead]] = []
     with Progress("auto scale", draws * len(grid)) as bar:
