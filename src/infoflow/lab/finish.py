@@ -9,9 +9,11 @@ SHORT = 2.0  # decades of a log axis below which powers of ten alone say too lit
 
 
 def finish(figure: Any) -> None:
-    """Change `figure` in place. What an item set by hand (tick labels, images, axes that are off) stays."""
+    """Change `figure` in place. What an item set by hand (words on an axis, axes that are off) stays."""
     for axes in figure.axes:
-        if axes.axison and not axes.images:
+        if axes.axison and axes.images:
+            _whole_ticks(axes)
+        elif axes.axison:
             _list_ticks(axes)
             for axis in (axes.xaxis, axes.yaxis):
                 _plain_numbers(axis)
@@ -26,8 +28,17 @@ def finish(figure: Any) -> None:
 def _points(axes: Any) -> list[Any]:
     """The data of every marked line and scatter, (points, 2) each; lines across the axes are no data."""
     lines = [line for line in axes.lines if line.get_marker() not in ("None", None, "") and _in_data(line, axes)]
-    drawn = [np.asarray(line.get_xydata(), dtype=float) for line in lines]
-    drawn += [np.asarray(found.get_offsets(), dtype=float) for found in axes.collections]
+    return _filled([*(line.get_xydata() for line in lines), *_scattered(axes)])
+
+
+def _scattered(axes: Any) -> list[Any]:
+    from matplotlib.collections import PathCollection
+
+    return [found.get_offsets() for found in axes.collections if isinstance(found, PathCollection)]
+
+
+def _filled(parts: list[Any]) -> list[Any]:
+    drawn = [np.asarray(points, dtype=float) for points in parts]
     return [points for points in drawn if points.ndim == 2 and len(points)]
 
 
@@ -71,6 +82,15 @@ def _list_ticks(axes: Any) -> None:
         axes.autoscale(axis="x")  # ticks set earlier may have widened the view beyond the data
 
 
+def _whole_ticks(axes: Any) -> None:
+    """The rows and columns of a heat map are counted."""
+    from matplotlib.ticker import FixedLocator, MaxNLocator
+
+    for axis in (axes.xaxis, axes.yaxis):
+        if not isinstance(axis.get_major_locator(), FixedLocator):
+            axis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+
+
 def _plain_numbers(axis: Any) -> None:
     """A log axis over little more than a decade: 0.02, 0.05, 0.1 in place of 2 x 10^-2."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
@@ -105,9 +125,8 @@ def _tidy_legend(axes: Any) -> None:
 def _covers(axes: Any) -> bool:
     """Whether the legend lies on a data point, or on a line between two."""
     box = axes.get_legend().get_window_extent()
-    drawn = [np.asarray(line.get_xydata(), dtype=float) for line in axes.lines if _in_data(line, axes)]
-    drawn += [np.asarray(found.get_offsets(), dtype=float) for found in axes.collections]
-    for points in (part for part in drawn if part.ndim == 2 and len(part)):
+    lines = [line.get_xydata() for line in axes.lines if _in_data(line, axes)]
+    for points in _filled([*lines, *_scattered(axes)]):
         shown = axes.transData.transform(points)
         steps = np.linspace(0, 1, 50)[:, None, None]
         path = shown[None, :1] if len(shown) == 1 else shown[None, :-1] * (1 - steps) + shown[None, 1:] * steps

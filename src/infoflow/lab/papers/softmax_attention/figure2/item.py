@@ -12,6 +12,7 @@ from infoflow.lab.supervised import Cell, Schedule, spread, throughput, train_gr
 FULL = Schedule(epochs=50, batch=32, lr=1e-3, evaluate_every=10)
 QUICK = Schedule(epochs=50, batch=32, lr=1e-2, evaluate_every=25)
 SWEEPS = ("p", "b-a", "H")
+LABELS = {"p": "anchors p", "b-a": "length of the interval, b - a", "H": "heads H"}
 PUBLIC_RUNS = 187  # of the public code's sweep, 50 epochs of 25 steps each
 
 
@@ -107,7 +108,8 @@ def _figure(rows: list[dict[str, Any]]) -> Any:
         for position, name in enumerate(lines):
             y = [row[name] if row[name] is not None else float("nan") for row in chosen]
             panel.plot(x, y, color=style.COLOURS[position], marker=style.MARKERS[position], label=name)
-        panel.set(xscale="log", yscale="log", xlabel=sweep, ylabel="test MSE, the real channel")
+        panel.set(xscale="log", yscale="log", xlabel=LABELS[sweep])
+    axes[0][0].set_ylabel("test MSE, the real channel")
     axes[0][0].legend(fontsize=7)
     return figure
 

@@ -71,18 +71,23 @@ def ends(weights: Float[Tensor, "samples n p"]) -> float:
 def _figure(maps: dict[float, tuple[Tensor, Tensor]]) -> Any:
     from infoflow.report import style
 
-    figure, axes = style.figure(2.6 * len(maps), 9.0, SHOWN + 1, len(maps))
+    figure, axes = style.figure(2.6 * len(maps) + 0.6, 9.0, SHOWN + 1, len(maps), sharex=True, sharey=True)
     for column, (width, (trained, built)) in enumerate(maps.items()):
         panels = [(f"trained, sample {s + 1}", trained[s]) for s in range(SHOWN)] + [
             ("construction, sample 1", built[0])
         ]
-        for row, (title, weights) in enumerate(panels):
+        for row, (name, weights) in enumerate(panels):
             panel, (queries, keys) = axes[row][column], weights.shape
             extent = (0.5, keys + 0.5, queries + 0.5, 0.5)
-            panel.imshow(weights.numpy(), aspect="auto", extent=extent, vmin=0, vmax=1, interpolation="nearest")
-            panel.set(xlabel="key", ylabel="query", title=f"|b-a| = {width:g}: {title}")
-            panel.title.set_fontsize(7)
+            drawn = panel.imshow(weights.numpy(), aspect="auto", extent=extent, vmin=0, vmax=1, interpolation="nearest")
             panel.grid(visible=False)
+            if row == 0:
+                panel.set_title(f"|b - a| = {width:g}")
+            if row == SHOWN:
+                panel.set_xlabel("key")
+            if column == 0:
+                panel.set_ylabel(f"{name}\nquery")
+    figure.colorbar(drawn, ax=axes, label="attention", shrink=0.4)
     return figure
 
 

@@ -76,7 +76,8 @@ def _figure(rows: list[dict[str, Any]]) -> Any:
             y = [row[name] if row[name] is not None else float("nan") for row in chosen]
             panel.plot([r["value"] for r in chosen], y, color=style.COLOURS[position],
                        marker=style.MARKERS[position], label=name)  # fmt: skip
-        panel.set(xscale="log", yscale="log", xlabel=sweep, ylabel="test MSE")
+        panel.set(xscale="log", yscale="log", xlabel={"p": "columns p", "H": "heads H"}[sweep])
+    axes[0][0].set_ylabel("test MSE")
     axes[0][0].legend(fontsize=7)
     return figure
 
