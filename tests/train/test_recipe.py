@@ -10,6 +10,7 @@ from infoflow.errors import InfoFlowError
 from infoflow.targets import pairwise_max, parse
 from infoflow.train.data import epoch_order, make_data
 from infoflow.train.recipe import Recipe, Run
+from infoflow.train.results import Result, summary
 
 CPU = torch.device("cpu")
 ARCH = Architecture((2, 2), (4, 4))
@@ -22,6 +23,21 @@ def test_schedules() -> None:
     two = Recipe(samples=8, batch=4, epochs=2, schedule="two_phase", second_epochs=1, second_factor=0.2).factors()
     assert two[:4] == [0.5 * (1 + math.cos(math.pi * step / 4)) for step in range(4)]
     assert two[4:] == [0.2, 0.2]
+
+
+def test_warm_up_rises_to_the_schedule() -> None:
+    plain, warm = Recipe(epochs=None, steps=10), Recipe(epochs=None, steps=10, warm_up=4)
+    ratio = [w / p for w, p in zip(warm.factors(), plain.factors(), strict=True)]
+    assert ratio == pytest.approx([0.25, 0.5, 0.75, 1, 1, 1, 1, 1, 1, 1])
+
+
+def test_a_collapsed_model_is_counted() -> None:
+    def result(best: float | None, final: float | None) -> Result:
+        return Result("k", {"seed": 0}, "ok", best, final, [], [], 1, None, 0.0, 1, {})
+
+    found = [result(0.01, 1.0), result(0.01, 0.02), result(0.95, 0.99), result(0.3, None)]
+    assert [one.collapsed for one in found] == [True, False, False, True]
+    assert summary(found).collapsed == 2
 
 
 def test_the_last_incomplete_batch_is_left_out_and_a_batch_never_exceeds_the_samples() -> None:
@@ -45,6 +61,9 @@ def test_the_last_incomplete_batch_is_left_out_and_a_batch_never_exceeds_the_sam
         {"schedule": "two_phase"},
         {"second_epochs": 3},
         {"init_scale": 0.0},
+        {"clip": 0.0},
+        {"clip": math.nan},
+        {"warm_up": -1},
     ],
 )
 def test_wrong_recipes(wrong: dict[str, object]) -> None:
@@ -62,12 +81,14 @@ def test_keys_name_everything_that_changes_the_numbers() -> None:
         Run(target, ARCH, 8, seed=1),
         Run(target, ARCH, 8, recipe=Recipe(lr=2e-2)),
         Run(target, ARCH, 8, recipe=Recipe(data_seed=1)),
+        Run(target, ARCH, 8, recipe=Recipe(clip=1.0)),
+        Run(target, ARCH, 8, recipe=Recipe(warm_up=1)),
     ]
-    assert len({run.key for run in [base, *others]}) == 7
+    assert len({run.key for run in [base, *others]}) == 9
     assert base.key == Run(pairwise_max(D=2, d=2, seed=0), Architecture((2, 2), 4), 8).key
     same_group = [base, others[3], others[4], Run(target, ARCH, 8, 5, Recipe(decay=0.5, init_scale=2.0))]
     assert len({run.group for run in same_group}) == 1
-    assert len({run.group for run in (base, *others[:3], others[5])}) == 5
+    assert len({run.group for run in (base, *others[:3], *others[5:])}) == 7
 
 
 def test_the_key_of_a_users_target_changes_with_its_file(tmp_path) -> None:

@@ -78,23 +78,28 @@ def test_folding_is_the_same_function(
         torch.testing.assert_close(b, a, rtol=1e-10, atol=1e-11)
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.1])
-def test_the_optimiser_is_torch_adamw(decay: float) -> None:
+@pytest.mark.parametrize(("decay", "clip", "warm_up"), [(0.0, None, 0), (0.1, None, 7), (0.1, 0.3, 0)])
+def test_the_optimiser_is_torch_adamw(decay: float, clip: float | None, warm_up: int) -> None:
     """The same gradients through torch.optim.AdamW under the same cosine give the same weights."""
-    recipe = TINY.with_(steps=30, decay=decay, lr=2e-2)
+    recipe = TINY.with_(steps=30, decay=decay, lr=2e-2, clip=clip, warm_up=warm_up)
     run = run_of(Architecture((2, 1), (4, 2), 3), recipe=recipe)
     state = start([run], CPU, None)
     reference = Transformer(run.config()).double()
     reference.initialise(torch.Generator().manual_seed(run.seed))
     optimiser = torch.optim.AdamW(reference.parameters(), lr=recipe.lr, weight_decay=decay)
-    chosen = torch.arange(4).unsqueeze(0)
+    chosen, norms = torch.arange(4).unsqueeze(0), []
     for factor in recipe.factors():
         state.stack.train_step(state.data, chosen)
         optimiser.param_groups[0]["lr"] = recipe.lr * factor
         optimiser.zero_grad()
         answer = reference(state.data.X[:4].transpose(-1, -2))
         (answer - state.data.y[:4, 0]).square().mean().backward()
+        norm = torch.cat([parameter.grad.flatten() for parameter in reference.parameters()]).norm()
+        norms.append(float(norm))
+        for parameter in reference.parameters():
+            parameter.grad *= min(1.0, (clip or torch.inf) / norm)
         optimiser.step()
+    assert clip is None or min(norms) < clip < max(norms)  # some steps are clipped and some are not
     flat = torch.cat([parameter.detach().flatten() for parameter in reference.parameters()])
     torch.testing.assert_close(state.stack.weights[0], flat, rtol=1e-10, atol=1e-12)
 

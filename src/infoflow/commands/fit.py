@@ -19,6 +19,8 @@ from infoflow.errors import JobError
 @click.option("--steps", type=int, default=None, help="Steps, instead of epochs.")
 @click.option("--lr", type=float, default=1e-2, show_default=True, help="Learning rate of AdamW.")
 @click.option("--decay", type=float, default=1e-4, show_default=True, help="Weight decay of AdamW.")
+@click.option("--clip", type=float, default=None, help="Largest norm of a model's gradient.  [default: no limit]")
+@click.option("--warm-up", type=int, default=0, show_default=True, help="Steps over which the rate rises.")
 @click.option("--batch", type=int, default=256, show_default=True)
 @click.option("--samples", type=int, default=36_000, show_default=True, help="Training samples.")
 @click.option("--validation", type=int, default=4_000, show_default=True, help="Validation samples.")
@@ -82,6 +84,7 @@ def _text(run: Any, found: list[Any], store: Path) -> str:
     for result in found:
         numbers = [f"{value:10.2e}" if value is not None else f"{'-':>10}" for value in (result.best, result.final)]
         status = result.status if result.diverged_at is None else f"{result.status} by step {result.diverged_at}"
+        status = "collapsed" if result.collapsed else status
         lines.append(f"{result.seed:>6} {' '.join(numbers)} {result.seconds:8.1f}  {status}")
     total = summary(found)
     if total.mean is not None and total.median is not None:
@@ -89,6 +92,8 @@ def _text(run: Any, found: list[Any], store: Path) -> str:
             f"  mean {total.mean:.2e}  median {total.median:.2e}  quartiles {total.quartiles_text()}  "
             f"failed {total.failed} of {total.models}"
         )
+    if total.collapsed:
+        lines.append(f"  {total.collapsed} learned and then fell back to a constant: take a smaller --lr or --clip 1")
     if found:
         choice = found[0].choice
         lines.append(

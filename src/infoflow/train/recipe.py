@@ -47,6 +47,7 @@ class Recipe:
     residual: bool = True  # around attention; the head-count experiment has none
     encoder_activation: Activation | None = None  # of the "mlp" encoder; None: as `activation`
     warm_up: int = 0  # steps over which the rate rises linearly to the schedule's
+    clip: float | None = None  # largest norm of a model's gradient; a longer one is scaled down to it
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
@@ -61,6 +62,8 @@ class Recipe:
                 raise InfoFlowError(f"expected {name} above zero, got {getattr(self, name)!r}.")
         if not (math.isfinite(self.decay) and self.decay >= 0):
             raise InfoFlowError(f"expected decay of at least zero, got {self.decay!r}.")
+        if self.clip is not None and not (math.isfinite(self.clip) and self.clip > 0):
+            raise InfoFlowError(f"expected clip above zero or None, got {self.clip!r}.")
         if type(self.warm_up) is not int or self.warm_up < 0:
             raise InfoFlowError(f"expected warm_up to be a number of steps, got {self.warm_up!r}.")
         if self.validation < 2:
@@ -160,7 +163,7 @@ class Run:
 
 def _plain(recipe: Recipe) -> dict[str, Any]:
     """The recipe as JSON; fields younger than the first stores appear only when set, so old runs keep their keys."""
-    younger = {"residual": True, "encoder_activation": None, "warm_up": 0}
+    younger = {"residual": True, "encoder_activation": None, "warm_up": 0, "clip": None}
     return {name: value for name, value in asdict(recipe).items() if younger.get(name, ...) != value}
 
 

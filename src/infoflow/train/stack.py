@@ -51,6 +51,7 @@ class Stack:
         )
         rates = torch.tensor([[r.recipe.lr, r.recipe.decay] for r in runs], dtype=torch.float64)
         self.lr, self.decay = (column.unsqueeze(1).to(dtype).to(device) for column in rates.unbind(1))
+        self.clip = recipe.clip
         self.table = _schedule(recipe).to(dtype).to(device)
 
     def predict(self, X: Float[Tensor, "M B d T"]) -> Float[Tensor, "M B o"]:
@@ -71,6 +72,8 @@ class Stack:
         factor, first_scale, second_scale = self.table.index_select(0, state.step).unbind(1)
         state.alive &= torch.isfinite(loss).unsqueeze(1) & torch.isfinite(gradient).all(1, keepdim=True)
         gradient = torch.where(state.alive, gradient, 0.0)
+        if self.clip is not None:  # each model by its own norm
+            gradient = gradient * (self.clip / gradient.norm(dim=1, keepdim=True)).clamp(max=1.0)
         state.first.lerp_(gradient, 1 - BETAS[0])
         state.second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
         rate = self.lr * factor

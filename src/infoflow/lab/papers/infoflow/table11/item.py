@@ -61,11 +61,12 @@ def run(context: Context) -> Outcome:
                 "median": summary.median,
                 "quartiles": summary.quartiles_text(),
                 "failed": summary.failed,
+                "collapsed": summary.collapsed,
                 "predicted": said.verdict,
                 "logit std at 1e-4": None if said.temperature is None else said.temperature.logit_std[-1],
             }
         )
-    columns = ["D", "heads", "paper mean", "mean", "median", "quartiles", "failed", "predicted", "logit std at 1e-4"]
+    columns = [name for name in rows[0] if name != "configuration"]
     remarks = [_separation(rows, D) for D in sorted({row["D"] for row in rows})]
     return Outcome(columns, rows, results.runs(), remarks, {"figure1a": _figure(rows, T)}, {"T": T})
 
