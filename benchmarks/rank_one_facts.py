@@ -118,11 +118,11 @@ def directions() -> list[dict[str, Any]]:
     positive = projection.find_projection(np.abs(rng.normal(size=(1000, 64))), "query").quality
     around = projection.find_projection(rng.normal(size=(1000, 64)), "query", draws=500, polish=False).quality
     return [
-        fact(2, "share of draws with (72), m = 1000, d = 64 (derived: 0.363)", share(1000, 64), 0.50),
+        fact(2, "share of draws with (72), m = 1000, d = 64 (derived: 0.363)", share(1000, 64), 0.50, "at least"),
         fact(2, "share of draws with (72), m = 1000, d = 1", share(1000, 1, 20), 1.0),
         fact(2, "processor seconds a candidate, m = 100 000, d = 64", cost, 0.025, "at most"),
         fact(2, "max q / min q, 1000 positive tokens, d = 64", 1 / positive, 1.5),
-        fact(2, "m min|q| / max|q|, 1000 Gaussian tokens, best of 500 draws", 1000 * around, 1.0, "at least"),
+        fact(2, "m times min / max of abs q, 1000 Gaussian tokens, best of 500 draws", 1000 * around, 1.0, "at least"),
     ]
 
 

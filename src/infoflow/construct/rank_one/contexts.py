@@ -56,7 +56,7 @@ class Contexts:
             raise InfoFlowError(
                 f"expected contexts that some head can tell apart, got proportional multisets at {self.place(one)} and "
                 f"{self.place(other)} (the same tokens in the same shares): no attention weights separate them; "
-                "remove one, or pass merge=True (--merge) to count them once."
+                "remove one, or pass merge=True (--merge true) to count them once."
             )
 
 
