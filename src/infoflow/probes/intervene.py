@@ -179,11 +179,11 @@ def joint_path(
     def rise(head: Head, mode: str) -> float:
         return search.measure(stage.assign({**taken, head: mode})).loss - base.loss
 
-    with Progress("joint search", total) as bar:
-        for l, h in enumerate(heads):
-            for i in range(h):
-                for mode in modes:
-                    heapq.heappush(queue, (rise((l, i), mode), l, i, mode, 0))
+    candidates = [(l, i, mode) for l, h in enumerate(heads) for i in range(h) for mode in modes]
+    with Progress("joint search", len(candidates) + total) as bar:
+        for number, (l, i, mode) in enumerate(candidates, 1):
+            heapq.heappush(queue, (rise((l, i), mode), l, i, mode, 0))
+            bar.update(number, "every head alone")
         while queue and len(taken) < total:
             cost, l, i, mode, seen = heapq.heappop(queue)
             if (l, i) in taken:
@@ -196,7 +196,7 @@ def joint_path(
             taken[(l, i)], spent = mode, spent + cost
             paid = price(base_held, held_out.measure(stage.assign(taken)))
             points.append(Point(l, i, mode, spent, *paid))
-            bar.update(len(taken), f"{spent:.3g} {search.unit}")
+            bar.update(len(candidates) + len(taken), f"{len(taken)} of {total} heads, {spent:.3g} {search.unit}")
     return JointPath(search.unit, heads, tuple(points))
 
 
