@@ -42,10 +42,12 @@ def _version(name: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit of the checkout, or the one named by INFOFLOW_COMMIT where the code runs without its history."""
+    """The commit named by INFOFLOW_COMMIT, for code that runs apart from its history, else that of the checkout."""
+    if named := os.environ.get("INFOFLOW_COMMIT"):
+        return named
     command = ["git", "rev-parse", "--short=12", "HEAD"]
     try:
         run = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
-        return os.environ.get("INFOFLOW_COMMIT")
+        return None
     return run.stdout.strip()

@@ -141,3 +141,15 @@ def test_adam_is_adam() -> None:
         reference.step()
     for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_the_result_names_what_trained_it(tmp_path: Path) -> None:
+    context = Context("quick", tmp_path)
+    grid = {"cell": [Cell(SMALL, Schedule(1, 4, 1e-3), 0)]}
+    train_grid(context, grid, "small")
+    kept = sorted((tmp_path / "store" / "trained").iterdir())
+    assert len(kept) == 1
+    assert json.loads(kept[0].read_text())["machine"]
+    kept[0].unlink()
+    train_grid(context, grid, "small")  # nothing is trained, so nothing is noted
+    assert not list((tmp_path / "store" / "trained").iterdir())

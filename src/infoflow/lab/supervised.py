@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from infoflow.errors import InfoFlowError, JobError
 from infoflow.files import write_json
-from infoflow.lab.item import Context
+from infoflow.lab.item import Context, note_training
 from infoflow.progress import Progress
 from infoflow.train.device import check_device
 from infoflow.train.loop import WARM_UP
@@ -280,6 +280,7 @@ def _train_part(context: Context, part: list[Cell], device: torch.device, progre
     for cell, record in zip(part, train_stack(part[0].task, part[0].schedule, seeds, device, progress), strict=True):
         payload = {"key": cell.key, "identity": cell.identity(), "device": str(device), **record}
         write_json(_path(context, cell.key), payload)
+    note_training(context)
 
 
 def _path(context: Context, key: str) -> Path:

@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 from infoflow.errors import JobError
-from infoflow.lab.item import Context
+from infoflow.lab.item import Context, note_training
 from infoflow.train.fit import fit_many
 from infoflow.train.recipe import Run
 from infoflow.train.results import Result, Summary, summary
@@ -26,8 +26,11 @@ def train_cells(context: Context, grid: Mapping[Any, list[Run]], title: str, kee
     """Train every cell; a sweep that ran out of its time is an error that says how to go on."""
     store = Store(context.store)
     runs = [run for cell in grid.values() for run in cell]
+    before = {run.key for run in runs if store.get(run.key, keep_weights) is not None}
     found = fit_many(runs, store, context.device, context.engine, keep_weights, context.seconds)
     done = [result for result in found if result is not None]
+    if any(result.key not in before for result in done):
+        note_training(context)
     if len(done) < len(found):
         raise JobError(
             f"expected to finish {len(found)} runs of {title}, finished {len(done)} in {context.seconds:g} s; "

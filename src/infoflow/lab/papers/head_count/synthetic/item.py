@@ -15,6 +15,7 @@ FULL = Recipe(samples=36_000, validation=4_000, batch=256, epochs=100, lr=3e-3, 
               encoder_activation="relu", residual=False, evaluate_every=5)  # fmt: skip
 QUICK = FULL.with_(samples=4_000, validation=500, batch=128, epochs=40, lr=1e-2, evaluate_every=10)
 LENGTHS = (8, 16, 32, 64, 128)
+PARTS = (*(f"T={T}" for T in LENGTHS), "widths")
 Key = tuple[int, int, int]  # T, h, N
 
 
@@ -22,12 +23,12 @@ def plan(context: Context) -> dict[Key, list[Run]]:
     """Every T and h at one width, and every width and h at one T."""
     full = context.preset == "full"
     heads, seeds = (range(1, 7), 4) if full else (range(1, 6), 1)
-    lengths: tuple[int, ...] = LENGTHS if full else (8,)
-    if context.parts:
-        lengths = tuple(int(part.removeprefix("T=")) for part in context.parts)
     at, usual, widths = (32, 128, (16, 32, 64, 256)) if full else (8, 32, (8,))
-    keys = [(T, h, usual) for T in lengths for h in heads]
-    keys += [(at, h, N) for N in widths for h in heads if at in lengths]
+    lengths: tuple[int, ...] = LENGTHS if full else (8,)
+    parts = context.parts or PARTS
+    keys = [(T, h, usual) for T in lengths for h in heads if f"T={T}" in parts]
+    if "widths" in parts:
+        keys += [(at, h, N) for N in (usual, *widths) for h in heads]
     target, recipe = targets.sum_of_maxima(D=4, d=4, seed=0), FULL if full else QUICK
     return {
         (T, h, N): [
@@ -64,7 +65,9 @@ def run(context: Context) -> Outcome:
     remarks.append(
         "the slides print figures only, no numbers; `predicted` speaks of the model with residual connections"
     )
-    figures = {"nmse_against_heads": _heads_figure(rows, N), "nmse_against_width": _width_figure(rows)}
+    figures = {"nmse_against_heads": _heads_figure(rows, N)}
+    if len({N for _, _, N in grid}) > 1:
+        figures["nmse_against_width"] = _width_figure(rows)
     return Outcome(columns, rows, results.runs(), remarks, figures, {"transition": printed(__package__)["transition"]})
 
 
@@ -113,5 +116,5 @@ ITEM = Item(
     quick="T = 8 only, h = 1..5, N = 8 and 32, 4,000 samples, 40 epochs, 1 seed",
     full="T = 8..128, h = 1..6 at N = 128; N = 16..256 at T = 32; 36,000 + 4,000 samples, 100 epochs, 4 seeds",
     run=run,
-    parts=tuple(f"T={T}" for T in LENGTHS),
+    parts=PARTS,
 )
