@@ -1,9 +1,11 @@
-"""The tables of docs/findings.md, from benchmarks/results/probes_*.json."""
+"""The tables of docs/findings.md, from benchmarks/results/probes_*.json; its sentences are in probe_sentences.py."""
 
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import probe_sentences as say
+from probe_sentences import interval
 from tables import markdown, number, recorded, source
 
 TABLES: dict[str, Callable[[], str]] = {}
@@ -12,10 +14,6 @@ TABLES: dict[str, Callable[[], str]] = {}
 def table(function: Callable[[], str]) -> Callable[[], str]:
     TABLES[function.__name__] = function
     return function
-
-
-def interval(low: float, high: float, digits: int = 3) -> str:
-    return f"[{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def _probe(part: str) -> dict[str, Any]:
@@ -33,8 +31,8 @@ def _labels(payload: dict[str, Any]) -> list[list[str]]:
 
 
 def _heads_table(part: str) -> str:
-    payload = _probe(part)
-    return markdown(["layer", "heads by label"], _labels(payload)) + source(payload)
+    payload = _probe("heads")
+    return markdown(["layer", "heads by label"], _labels(payload[part])) + source(payload)
 
 
 def _cost_table(part: str) -> str:
@@ -44,7 +42,7 @@ def _cost_table(part: str) -> str:
     rows = [["as it is (loss)", number(forced["base"]["loss"]), interval(*forced["base"]["interval"]), ""]]
     for cost in forced["costs"]:
         if cost["scope"] == "all":
-            alone = f"{cheap[cost['mode']]} of {len(payload['heads'])}"
+            alone = f"{cheap[cost['mode']]} of {say.count_of(payload)}"
             rows.append([cost["mode"], f"{cost['cost']:.3f}", interval(*cost["interval"]), alone])
     head = ["all heads forced to", f"cost ({forced['unit']})", "95% interval", "single heads within 0.01"]
     return markdown(head, rows) + source(payload)
@@ -67,13 +65,13 @@ def _joint_table(part: str) -> str:
 
 
 def _recovery_table(part: str) -> str:
-    payload = _probe(part)
+    payload = _probe("heads")
     rows: list[list[Any]] = []
-    layers = sorted({row["layer"] for row in payload["recovery"]})
+    layers = sorted({row["layer"] for row in payload[part]["recovery"]})
     for layer in layers:
         cells: list[Any] = [layer]
         for rank in (1, 2, "random"):
-            found = [row for row in payload["recovery"] if row["layer"] == layer and row["rank"] == rank]
+            found = [row for row in payload[part]["recovery"] if row["layer"] == layer and row["rank"] == rank]
             for key in ("error", "initialized"):
                 cells.append(f"{sum(row[key] for row in found) / len(found):.3f}")
         rows.append(cells)
@@ -82,8 +80,8 @@ def _recovery_table(part: str) -> str:
 
 
 def _sets_table(part: str) -> str:
-    payload = _probe(part)
-    sets = payload["effective_sets"]
+    payload = _probe("heads")
+    sets = payload[part]["effective_sets"]
     rows = [
         [layer, number(a["size"]), interval(*a["interval"], 1), number(b["size"]), interval(*b["interval"], 1), c]
         for layer, (a, b, c) in enumerate(zip(sets["patterns"], sets["gradients"], sets["estimate"], strict=True), 1)
@@ -103,6 +101,34 @@ for _part in ("stories", "minilm", "rxnmapper"):
             "sets": _sets_table,
         }.items()
     }
+    TABLES |= {
+        f"probes_{_part}_{_say.__name__}": partial(lambda tell, part: tell(_probe(part)), _say, _part)
+        for _say in (say.worth, say.alone, say.covered)
+    }
+TABLES["probes_minilm_retrieval"] = lambda: say.retrieval(_probe("minilm"))
+TABLES["probes_transferred"] = lambda: say.transferred(_probe("collisions"))
+TABLES["probes_misfits"] = lambda: say.misfits(
+    _probe("heads"), {part: _probe(part) for part in say.NAMES}, _probe("shuffled")
+)
+
+
+@table
+def probes_summary() -> str:
+    """One row per model and set of modes: what attention is worth, and how much of it all heads together keep."""
+    rows = []
+    for part, name in say.NAMES.items():
+        payload = _probe(part)
+        for allowed, path in payload["joint"].items():
+            lost, last = path["attention_is_worth"], say.whole(payload, allowed)
+            fiftieth = next(b for b in path["shares_of_attention"] if abs(b["budget"] - lost / 50) < 1e-9)
+            low, high = (value / lost for value in last["interval"])
+            cost = f"{last['cost']:.3f} {interval(*last['interval'])}"
+            share = f"{last['cost'] / lost:.0%} [{low:.0%}, {high:.0%}]"
+            heads = f"{' '.join(map(str, fiftieth['by_layer']))} of {path['heads'][0]}"
+            rows.append([name, allowed, f"{lost:.2f} {path['unit']}", cost, share, heads])
+    head = ["model", "modes allowed", "attention is worth", "all heads forced cost", "of its worth"]
+    head += ["heads covered at 2% of its worth, by layer"]
+    return markdown(head, rows)
 
 
 @table
@@ -154,10 +180,50 @@ def probes_collisions() -> str:
         *([f"pairs within {radius} per 1,000 searches", number(rate)] for radius, rate in rates.items()),
         ["token swaps that came nearer", f"{payload['swaps']['improved']} of {payload['swaps']['searches']}"],
     ]
-    for name, found in payload["transfer"].items():
-        there = f"{found['mean_distance']:.3f}, random pairs {found['random_pairs']:.3f}"
-        rows.append([f"mean distance of the 50 best pairs, {name}", there])
     return markdown(["", ""], rows) + source(payload)
+
+
+@table
+def probes_transfer() -> str:
+    payload = _probe("collisions")
+    rows = [
+        [
+            name,
+            f"{x['mean_distance']:.3f}",
+            f"{x['random_pairs']:.3f}",
+            f"{x['mean_quantile']:.3f}",
+            f"{x['nearest_there']:.0%}",
+            f"{x['among_ten_nearest_there']:.0%}",
+        ]
+        for name, x in payload["transfer"].items()
+    ]
+    head = [
+        "encoder",
+        "distance of the best pairs",
+        "of random pairs",
+        "quantile",
+        "nearest there",
+        "among ten nearest",
+    ]
+    return markdown(head, rows) + source(payload)
+
+
+@table
+def probes_rivals() -> str:
+    payload = _probe("rivals")
+    rows = [
+        [
+            name,
+            f"{payload['seconds'][name]:.2f} s",
+            f"{ratio:.2f} x",
+            f"{payload['over_forward_processor'][name]:.2f} x",
+        ]
+        for name, ratio in payload["over_forward"].items()
+    ]
+    rows += [[name, why, "", ""] for name, why in payload["not_installed"].items()]
+    used = ", ".join(f"{name} {version}" for name, version in payload["provenance"]["versions"].items() if version)
+    head = [f"{payload['weights']}, batch 32, length 128", "median", "over the forward pass", "by processor time"]
+    return markdown(head, rows) + source(payload).replace("</sub>", f"; {used}</sub>")
 
 
 @table
