@@ -137,9 +137,10 @@ def filled(text: str) -> str:
 
 def main() -> None:
     from lab_tables import TABLES as papers  # beside this file, as the next; they use the helpers above
+    from label_tables import TABLES as labels
     from probe_tables import TABLES as probes
 
-    TABLES.update(papers | probes)
+    TABLES.update(papers | labels | probes)
     stale = []
     for page in pages():
         text = page.read_text(encoding="utf-8")
