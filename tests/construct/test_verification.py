@@ -109,3 +109,58 @@ def test_another_kind_of_network_is_refused():
         certify(plain, it.pairwise_max(1, 2), 4, seconds=0.1)
     with pytest.raises(iflow.InfoFlowError, match="certificate"):
         certify(object())
+
+
+def low_rank(turn: np.ndarray) -> it.Target:
+    """x' A y of rank 2 in dimension 3, factored with a turn of its own: A = (G L)' (G^-T R) for every invertible G."""
+    rng = np.random.default_rng(0)
+    left, right = rng.standard_normal((2, 2, 3))
+    edge = it.Edge(0, 1, it.Polynomial.linear(turn @ left), it.Polynomial.linear(np.linalg.inv(turn).T @ right))
+    return it.Target.sum(it.Extremum(it.TreeScore((None, None), (edge,), 3)))
+
+
+@pytest.mark.parametrize("turn", [-np.eye(2), np.array([[0.6, -0.8], [0.8, 0.6]]), np.array([[0.0, 2.0], [1.0, 0.3]])])
+def test_another_factorisation_of_the_same_form_is_certified(turn):
+    """Signs and rotations of a singular value decomposition differ between libraries; the product does not."""
+    network = iflow.build(low_rank(turn), 5, 0.1)
+    reading = bound_of(network, low_rank(np.eye(2)), 5)
+    assert reading.violations == []
+    assert reading.bound == pytest.approx(network.certificate.bound, rel=1e-6)
+    assert network.header["factors"]
+    network.header["factors"] = []  # without the witness the tensors are those of another factorisation
+    assert bound_of(network, low_rank(np.eye(2)), 5).violations
+
+
+def test_a_witness_is_not_trusted():
+    network = iflow.build(low_rank(np.eye(2)), 5, 0.1)
+    network.header["factors"][0]["phi"][0][0] += 1e-3  # no longer a factorisation of the target's form
+    network.attentions[0].key.data[0, 0, 0] += 1e-3
+    assert bound_of(network, low_rank(np.eye(2)), 5).violations
+
+
+@pytest.mark.parametrize(
+    "factors",
+    [7, "psi", [{}], [{"term": 1, "child": 2, "psi": [[1, 2]], "phi": [[1, 2, 3]]}],
+     [{"term": 1, "child": 2, "psi": [[float("nan")] * 3], "phi": [[1, 2, 3]]}],
+     [{"term": float("inf"), "child": 2, "psi": [[1.0] * 3], "phi": [[1.0] * 3]}]],
+)  # fmt: skip
+def test_hostile_witnesses_are_refused_in_one_sentence(factors):
+    network = iflow.build(low_rank(np.eye(2)), 5, 0.1)
+    network.header["factors"] = factors
+    with pytest.raises(iflow.InfoFlowError, match="factors as rows"):
+        bound_of(network, low_rank(np.eye(2)), 5)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_rounding_of_another_library_is_bounded(name):
+    """Every entry that is not 0 off by 1e-12 of itself: bounded, not refused; the bound grows by about that much."""
+    network, target, T, _ = made(name)
+    clean = bound_of(network, target, T).bound
+    rng = np.random.default_rng(0)
+    for tensor_name, parameter in network.named_parameters():
+        if tensor_name.startswith("attentions") and not tensor_name.endswith("output"):
+            parameter.data *= 1 + 1e-12 * torch.from_numpy(rng.uniform(-1, 1, parameter.shape))
+    reading = bound_of(network, target, T)
+    assert reading.violations == []
+    assert clean < reading.bound < clean + 1e-8
+    assert true_error(network, target, T) <= reading.bound

@@ -11,6 +11,7 @@ from infoflow.certificates import Certificate
 from infoflow.construct.writer import write
 from infoflow.errors import InfoFlowError
 from infoflow.flow.budget import Budget, budget
+from infoflow.flow.factors import factors_of
 from infoflow.flow.layout import Layout, Refused, lay_out
 from infoflow.flow.normal_form import box
 from infoflow.nn import Transformer
@@ -87,6 +88,7 @@ def describe(
         "weight_bound": weight_bound,
         "rule": rule,
         "directions": [list(names) for names in layout.directions],
+        "factors": factors_of(layout.form),
         "jobs": [[f"head {job.head + 1}: {job.name}" for job in jobs] for jobs in layout.jobs],
         "certificate": certificate.to_json(),
     }

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from infoflow.architecture import Architecture
+from infoflow.flow.factors import with_factors
 from infoflow.flow.jobs import Job, Schedule, assign, default_heads, minimal_heads
 from infoflow.flow.normal_form import NormalForm, Refused, Term, independent_rows, normal_form
 from infoflow.targets.target import Target
@@ -79,9 +80,15 @@ class Layout:
         raise KeyError((term, child))
 
 
-def lay_out(target: Target, T: int, arch: Architecture | None = None, domain: Any = None) -> Layout:
-    """Root the trees, schedule the jobs on the heads, name the directions; Refused with every reason."""
+def lay_out(
+    target: Target, T: int, arch: Architecture | None = None, domain: Any = None, factors: Any = None
+) -> Layout:
+    """Root the trees, schedule the jobs on the heads, name the directions; Refused with every reason.
+
+    `factors` (flow.factors) are the low-rank factors of a network that exists already."""
     form = normal_form(target, T, domain)
+    if factors:
+        form = with_factors(form, factors)
     heads = arch.heads if arch is not None else default_heads(form)
     reasons = _architecture_reasons(form, arch) if arch is not None else []
     schedule = assign(form, heads)

@@ -51,7 +51,9 @@ def propagate(wiring: Wiring, T: int, betas: tuple[float, ...], errors: Errors, 
         for head in wiring.heads[layer]:
             interval = _retrieve(wiring, layer, head, T, betas[layer], excess, scores, rounding)
             arrived.append((head, interval))
-            fetched[list(head.writes)] = np.abs(head.value) @ excess + _value_rounding(head, T, sizes, rounding)
+            fetched[list(head.writes)] = (
+                np.abs(head.value) @ excess + _value_rounding(head, T, sizes, rounding) + head.stray
+            )
             if head.job.message is None:
                 for k, unit in enumerate(head.units):
                     values[head.job.term, k] = _widen(interval, at_cls[head.writes[k]] / unit)
@@ -71,7 +73,7 @@ def propagate(wiring: Wiring, T: int, betas: tuple[float, ...], errors: Errors, 
 
 def _embedding_excess(wiring: Wiring, errors: Errors, rounding: bool) -> np.ndarray:
     state = wiring.layout.states[0]
-    result = np.zeros(state.size)
+    result = np.full(state.size, wiring.stray)
     if wiring.encoder is not None:
         result += errors(-1, wiring.encoder, np.zeros(wiring.encoder.inputs))[0]
     if rounding:  # |stored| <= 1, a dot product over d coordinates with entries (x - centre)/half

@@ -38,6 +38,7 @@ class Head:
     phi: Float[np.ndarray, "rank directions"]
     own: Float[np.ndarray, " directions"]  # true child score (or the score read) as a row
     defect: float  # what rows leave out of the true score, by rounding or rank reduction
+    stray: float = 0.0  # how far stored values may be from the rows above, 0 for those that are written
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Wiring:
     value_units: tuple[dict[tuple[int, int], float], ...]
     blocks: tuple[Block, ...]  # F_1 .. F_{L-1}, pieces without choices
     encoder: Block | None
+    stray: float = 0.0  # how far stored embeddings may be from scales * basis . features
 
     @property
     def form(self) -> NormalForm:
