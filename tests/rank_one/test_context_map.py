@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from infoflow.construct.rank_one import certificate as ce
 from infoflow.construct.rank_one import contexts as cx
 from infoflow.construct.rank_one import scales
-from infoflow.construct.rank_one.context_map import ContextMap
+from infoflow.construct.rank_one.context_map import ContextMap, separable
 from infoflow.construct.rank_one.head import Head, attention_average, dyadic_shares
 from infoflow.construct.rank_one.separation import check_contextual_mapping, same_token_gap
 from infoflow.errors import InfoFlowError
@@ -241,3 +241,28 @@ def test_dropped_terms_of_the_identity_stay_inside_the_ball(seed: int) -> None:
         except ce._Undecided:
             continue
         assert (value * shift.exp()).overlaps(exact[i] - exact[j])
+
+
+def test_tokens_too_close_say_how_many_contexts_would_fit() -> None:
+    X = [[[1 + 3e-16 * i], [2 + 5e-16 * j]] for i in range(10) for j in range(10)]
+    with pytest.raises(InfoFlowError, match=r"about \d+ would fit") as refusal:
+        ContextMap.fit(np.array(X))
+    contexts = cx.read_contexts(np.array(X))
+    fit = int(str(refusal.value).split("about ")[1].split()[0])
+    assert len(contexts.vocabulary) <= fit < contexts.size  # one context of each token always fits
+
+
+@given(st.integers(1, 30), st.floats(0, 1), st.integers(0, 10**6))
+def test_separable_counts_greedily_what_brute_force_can_keep(M: int, error: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    contexts = cx.contexts_of(np.arange(1.0, 4.0)[:, None], rng.integers(0, 3, size=(M, 3)))
+    s = rng.normal(size=contexts.size)
+    best = 0
+    for token in range(3):
+        values = np.sort(s[contexts.query == token])
+        longest = np.ones(len(values), dtype=int)  # the longest chain of values more than 2 error apart, ending here
+        for k in range(len(values)):
+            earlier = longest[:k][values[k] - values[:k] > 2 * error]
+            longest[k] = 1 + (earlier.max() if len(earlier) else 0)
+        best += int(longest.max(initial=0))
+    assert separable(contexts, s, error) == best

@@ -64,7 +64,7 @@ class ContextMap:
         pair = same_token_gap(contexts.query, s)
         certificate = certify_gap(contexts, head, s, pair.gap if pair else None)
         if not certificate.holds or (scale == "auto" and not certificate.float64):
-            raise InfoFlowError(_too_many(contexts, pair.gap if pair else 0.0, rounding_bound(contexts, head)))
+            raise InfoFlowError(_too_many(contexts, s, pair.gap if pair else 0.0, rounding_bound(contexts, head)))
         return cls(contexts, head, scale, apart, s, certificate)
 
     @property
@@ -159,10 +159,19 @@ def _choose(contexts: Contexts, scale: str, apart: Separation, draws: int | None
     raise InfoFlowError(f"expected scale auto, sufficient or paper, got {scale!r}.")
 
 
-def _too_many(contexts: Contexts, gap: float, error: float) -> str:
-    """M random ids in an interval come as close as 1/M^2 of it, so about M sqrt(gap/error) of them would fit."""
-    fit = int(contexts.size * math.sqrt(gap / (2 * error))) if gap > 0 else 0
+def _too_many(contexts: Contexts, s: Float[ndarray, " M"], gap: float, error: float) -> str:
     return (
         f"expected contexts that float64 can separate, got {contexts.size} with ids {gap:.2g} apart where rounding is "
-        f"{error:.2g}; about {fit} would fit: use fewer sequences, tokens farther apart, or more draws."
+        f"{error:.2g}; about {separable(contexts, s, error)} would fit: use fewer sequences, tokens farther apart, or "
+        "more draws."
     )
+
+
+def separable(contexts: Contexts, s: Float[ndarray, " M"], error: float) -> int:
+    """How many classes can be kept so that those of one token are more than twice the error apart."""
+    order = np.lexsort((s, contexts.query))
+    count, token, last = 0, -1, 0.0
+    for other, value in zip(contexts.query[order].tolist(), s[order].tolist(), strict=True):
+        if other != token or value - last > 2 * error:
+            count, token, last = count + 1, other, value
+    return count

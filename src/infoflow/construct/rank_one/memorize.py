@@ -130,13 +130,11 @@ class _Placed:
         """The largest error of the module where all units act, at the largest ids, for the two coordinates with the
         widest targets (the exact solve is what costs)."""
         targets = labels - self.states
-        last, worst = np.argsort(self.ids)[-LOUDEST:], 0.0
-        for axis in np.argsort(np.ptp(targets, axis=0))[-2:]:
-            wanted = targets[:, axis : axis + 1]
-            self._fill(wanted)
-            out = self.memory.module_output(self.states[last]) - self.states[last]
-            worst = max(worst, float(np.abs(out - wanted[last]).max()))
-        return worst
+        wanted = targets[:, np.argsort(np.ptp(targets, axis=0))[-2:]]
+        self._fill(wanted)
+        last = np.argsort(self.ids)[-LOUDEST:]
+        out = self.memory.module_output(self.states[last]) - self.states[last]
+        return float(np.abs(out - wanted[last][:, np.arange(self.memory.dim) % wanted.shape[1]]).max())
 
     def _fill(self, targets: Float[ndarray, "M k"]) -> None:
         order = np.argsort(self.ids)

@@ -89,17 +89,17 @@ class Memory:
         return cls(network, table, first.weight[0].detach().numpy())
 
     def fill(self, readout: Float[ndarray, " d"], solved: Lookup) -> None:
-        """Write the table into the feed-forward block; one column serves every coordinate."""
+        """Write the table into the feed-forward block; a table with fewer columns than coordinates is repeated."""
         self.lookup, self.readout = solved, readout
+        columns = np.arange(self.dim) % len(solved.start)
         block: Any = self.network.readout
         first, last = block.maps
         units = len(solved.knots) - 1
         if units:
             first.weight.data = torch.from_numpy(np.tile(readout, (units, 1)))
             first.bias.data = torch.from_numpy(-solved.knots[:-1])
-            columns = np.broadcast_to(solved.coefficients, (units, self.dim))
-            last.weight.data = torch.from_numpy(np.array(columns.T, order="C"))
-        last.bias.data = torch.from_numpy(np.broadcast_to(solved.start, (self.dim,)).copy())
+            last.weight.data = torch.from_numpy(np.ascontiguousarray(solved.coefficients[:, columns].T))
+        last.bias.data = torch.from_numpy(solved.start[columns])
 
     def states(self, X: Float[ndarray, "B n d"], visible: ndarray | None = None) -> Float[ndarray, "B n d"]:
         """H: what the feed-forward block sees."""
