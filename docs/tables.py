@@ -139,8 +139,9 @@ def main() -> None:
     from lab_tables import TABLES as papers  # beside this file, as the next; they use the helpers above
     from label_tables import TABLES as labels
     from probe_tables import TABLES as probes
+    from rank_one_tables import TABLES as rank_one
 
-    TABLES.update(papers | labels | probes)
+    TABLES.update(papers | labels | probes | rank_one)
     stale = []
     for page in pages():
         text = page.read_text(encoding="utf-8")
