@@ -13,7 +13,10 @@ import infoflow
 from infoflow import targets
 from infoflow.commands.probe import command
 from infoflow.errors import InfoFlowError
+from infoflow.probes.intervene import Cost, Interventions, JointPath, Point
+from infoflow.probes.modes import SCORES, HeadMode
 from infoflow.probes.sources import open_source
+from infoflow.probes.summary import Probe
 from infoflow.probes.tasks import LanguageModelling
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
@@ -139,6 +142,16 @@ def test_the_verb():
     assert "all heads forced to" in shown
     assert "joint search" in shown
     assert infoflow.probe(network(), torch.randn(6, 5, 3)).interventions is None
+
+
+def test_costs_below_zero_are_explained():
+    """Forcing that surely helps says something about the text, not about the heads."""
+    head = HeadMode(0, 0, "mixed", dict.fromkeys(SCORES, 0.0), (0.0, 0.0), 1.0)
+    for high, explained in ((-0.1, True), (0.1, False)):
+        costs = Interventions("nats", (1.0, 0.9, 1.1), (Cost("all", "uniform", -0.2, -0.3, high),))
+        joint = JointPath("nats", (1,), (Point(0, 0, "uniform", 0.0, -0.2, -0.3, high),))
+        for found in (Probe([head], costs), Probe([head], joint=joint)):
+            assert ("made for" in str(found)) == explained
 
 
 def test_real_packages():

@@ -51,6 +51,12 @@ class Probe:
     def _by_label(self) -> dict[str, Any] | None:
         return None if self.shuffled is None else by_label([head.label for head in self.heads], self.shuffled)
 
+    def _better_forced(self) -> bool:
+        """Whether forcing heads, all into one mode or jointly within a budget, surely lowers the loss."""
+        costs = [] if self.interventions is None else [cost.high for cost in self.interventions.all_heads().values()]
+        joint = [] if self.joint is None else [self.joint.summary(budget)["interval"][1] for budget in BUDGETS]
+        return any(high < 0 for high in (*costs, *joint))
+
     def figure(self) -> "Figure":
         from infoflow.probes.figures import head_map
 
@@ -64,6 +70,8 @@ class Probe:
             parts.append(_cost_table(self.interventions))
         if self.joint is not None:
             parts.append(_joint_table(self.joint))
+        if self._better_forced():
+            parts.append("negative costs: the forced model does better, so this is no text the model was made for")
         return "\n\n".join(parts)
 
 
@@ -145,8 +153,6 @@ def _cost_table(found: Interventions) -> str:
     rows.append("all heads forced to   cost [95% interval over documents]")
     for mode, cost in found.all_heads().items():
         rows.append(f"  {mode:<18}  {cost.cost:8.4f} [{cost.low:.4f}, {cost.high:.4f}]")
-    if any(cost.high < 0 for cost in found.all_heads().values()):
-        rows.append("a negative cost: the forced model does better, so this is no text the model was made for")
     return "\n".join(rows)
 
 
