@@ -223,21 +223,16 @@ def probes_rivals() -> str:
     rows += [[name, why, "", ""] for name, why in payload["not_installed"].items()]
     used = ", ".join(f"{name} {version}" for name, version in payload["provenance"]["versions"].items() if version)
     head = [f"{payload['weights']}, batch 32, length 128", "median", "over the forward pass", "by processor time"]
-    return markdown(head, rows) + source(payload).replace("</sub>", f"; {used}</sub>")
+    apart = f"largest difference of the recorded patterns {payload['largest_difference_of_patterns']:g}"
+    more = f"; {used}; load of the machine {payload['load']:.0f}; {apart}</sub>"
+    return markdown(head, rows) + source(payload).replace("</sub>", more)
 
 
 @table
 def probes_speed() -> str:
     payload = _probe("speed")
     rows = [
-        [
-            "recording all tensors, over a forward pass with attention outputs",
-            f"{payload['record_over_forward']:.2f} x",
-        ],
-        [
-            "labelling (two recorded passes with all scores), over the same",
-            f"{payload['head_modes_over_forward']:.2f} x",
-        ],
+        ["labelling, over a forward pass with attention outputs", f"{payload['head_modes_over_forward']:.2f} x"],
         ["one ridge regression, 10^6 positions, E = 384", f"{payload['recovery_million']['seconds']:.1f} s"],
         ["GPT-2-small size: record and intervene, peak memory", f"{payload['gpt2_small']['peak_gib']:.2f} GiB"],
         ["length 512, 32 layers: labelling, peak memory", f"{payload['length_512_layers_32']['peak_gib']:.2f} GiB"],
