@@ -62,11 +62,18 @@ def _item(item: Item, found: list[tuple[Path, dict[str, Any]]], notes: dict[str,
 
 
 def _missing(item: Item, found: list[tuple[Path, dict[str, Any]]]) -> tuple[str, ...]:
-    """Parts that no full result holds; a result without named parts holds all of them."""
+    """Parts that no full result holds; a result without named parts holds all of them. `a:b` is a piece of part `a`."""
     if not found or any(not result["parts"] for _, result in found):
         return ()
     run = {part for _, result in found for part in result["parts"]}
-    return tuple(part for part in item.parts if part not in run)
+    missing: list[str] = []
+    for part in item.parts:
+        pieces = [piece for piece in item.parts if piece.startswith(f"{part}:")]
+        left = [piece for piece in pieces if piece not in run]
+        if ":" in part or part in run or (pieces and not left):
+            continue
+        missing += left if len(left) < len(pieces) else [part]
+    return tuple(missing)
 
 
 def _command(item: Item) -> str:
@@ -83,20 +90,27 @@ def _result(item: Item, folder: Path, result: dict[str, Any], several: bool) -> 
     for name in result["figures"]:
         if (folder / name).is_file():
             lines += [f"![{name.removesuffix('.svg').replace('_', ' ')}]({where}/{name})", ""]
-    lines += [f"<sub>[Every run]({where}/result.json): `{result['provenance']['command']}`</sub>", ""]
+    commands = dict.fromkeys(call["command"] for call in [*(result.get("trained") or []), result["provenance"]])
+    said = ", ".join(f"`{command}`" for command in commands)
+    lines += [f"<sub>[Every run]({where}/result.json): {said}</sub>", ""]
     return lines
 
 
 def _made(result: dict[str, Any]) -> str:
-    """What was run, where, how long, at which commit. A stack's seconds are shared by its models."""
-    made, runs = result["provenance"], result["runs"]
+    """What was run, where, how long, at which commit. A stack's seconds are shared by its models.
+
+    The call that wrote the table may only have read the store: `trained` names those that trained.
+    """
+    runs = result["runs"]
+    calls = result.get("trained") or [result["provenance"]]
     parts = f"Parts run: {', '.join(result['parts'])}. " if result["parts"] else ""
-    trained = sum(run["seconds"] / run["stacked"] for run in runs)
-    words = (
-        f"{len(runs)} models trained on {result['device']}, {trained:,.0f} s summed over stacks" if runs else "Drawn"
-    )
-    commit = f"commit {made['commit']}" if made["commit"] else "no commit recorded"
-    return f"{parts}{words}; the last call took {result['seconds']:,.0f} s ({made['machine']}, {commit})."
+    machines = "; ".join(dict.fromkeys(call["machine"] for call in calls))
+    commits = ", ".join(dict.fromkeys(call["commit"] or "not recorded" for call in calls))
+    if not runs:
+        return f"{parts}Drawn in {result['seconds']:,.0f} s ({machines}; commit {commits})."
+    seconds = sum(run["seconds"] / run["stacked"] for run in runs)
+    trained = f"{len(runs)} models trained on {result['device']}, {seconds:,.0f} s summed over stacks"
+    return f"{parts}{trained} ({machines}; commit {commits})."
 
 
 def _tables(result: dict[str, Any]) -> str:

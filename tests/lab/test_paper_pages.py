@@ -77,7 +77,7 @@ def test_a_full_result_is_shown_and_a_quick_one_is_not(lab_tables: Any, tmp_path
     (tmp_path / name / "map.svg").write_text("<svg/>")
     said = lab_tables.paper("softmax_attention", tmp_path)
     assert "| a |\n|---|\n| 0.5 |\n" in said
-    assert "2 models trained on cuda, 8 s summed over stacks; the last call took 3 s (x86_64, commit abc)" in said
+    assert "2 models trained on cuda, 8 s summed over stacks (x86_64; commit abc)." in said
     assert f"![map](../../results/{name}/map.svg)" in said
     assert "gone.svg" not in said
     assert said.count("**Not run in full**") == 2  # the other two items
@@ -89,6 +89,33 @@ def test_missing_parts_are_named(lab_tables: Any, tmp_path: Path) -> None:
     assert "**Not run in full**: D=3, D=5, D=6: " in lab_tables.paper("infoflow", tmp_path)
     put(tmp_path / name, name, ["D"], [{"D": 2}], parts=list(find(name).parts))
     assert "D=3, D=5" not in lab_tables.paper("infoflow", tmp_path)
+
+
+def test_pieces_of_a_part(lab_tables: Any, tmp_path: Path) -> None:
+    """`control:T=3` is a piece of `control`: all pieces are the part, and the part is all pieces."""
+    name, parts = "infoflow/table12", find("infoflow/table12").parts
+    pieces = [part for part in parts if part.startswith("control:")]
+    lengths = [part for part in parts if ":" not in part and part not in ("control", "longer")]
+    for run, words in (
+        ([*lengths, "control"], "**Not run in full**: longer: "),
+        ([*lengths, *pieces, "longer"], None),
+        ([*lengths, *pieces[1:], "longer"], f"**Not run in full**: {pieces[0]}: "),
+    ):
+        put(tmp_path / name, name, ["D"], [], parts=run)
+        said = lab_tables.paper("infoflow", tmp_path).split("## ")[2]
+        assert words in said if words else "Not run" not in said
+
+
+def test_who_trained_is_named(lab_tables: Any, tmp_path: Path) -> None:
+    """The table may be written by a call that only reads the store."""
+    name = "softmax_attention/figure3"
+    call = {"command": "infoflow reproduce there", "commit": "def", "machine": "a GPU"}
+    put(tmp_path / name, name, ["a"], [], trained=[call, call | {"commit": None}])
+    said = lab_tables.paper("softmax_attention", tmp_path)
+    assert "(a GPU; commit def, not recorded)." in said
+    assert f"`infoflow reproduce there`, `infoflow reproduce {name}`" in said
+    put(tmp_path / name, name, ["a"], [], runs=[])
+    assert "Drawn in 3 s (x86_64; commit abc)." in lab_tables.paper("softmax_attention", tmp_path)
 
 
 def test_one_folder_per_data_set(lab_tables: Any, tmp_path: Path) -> None:
