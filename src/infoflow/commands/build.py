@@ -19,6 +19,8 @@ CONSTRUCTIONS: dict[str, str] = {
     "context_map": "a contextual map",
     "equivariant": "a permutation-equivariant approximation",
     "codec": "the codec of Theorem 6",
+    "memory_head": "one head that remembers every token, all work in the read-out",
+    "exponential_head": "D extrema through one uniform head, with unbounded weights",
 }
 EXAMPLE = "infoflow build pairwise_max:D=4,d=4 -T 64 --eps 0.01"
 
@@ -51,7 +53,8 @@ def command(
     """Explicit weights with an error certificate.
 
     WHAT is a target (pairwise_max:D=4,d=4 or file.py:NAME) or a construction: truncated_linear, grid, icgd, memorizer,
-    context_map, equivariant, codec. Options of a construction are spelled --a -1 or truncated_linear:a=-1,b=2.
+    context_map, equivariant, codec, memory_head, exponential_head. Options of a construction are spelled --a -1 or
+    truncated_linear:a=-1,b=2.
     """
     name, _, keys = what.partition(":")
     if name in CONSTRUCTIONS:

@@ -27,6 +27,8 @@ KEY = "infoflow"  # our entry in the safetensors metadata
 LOADERS: dict[str, str] = {
     "transformer": "infoflow.nn.transformer:from_saved",
     "codec": "infoflow.construct.codec:from_saved",
+    "memory_head": "infoflow.construct.single_heads:load_memory",
+    "exponential_head": "infoflow.construct.single_heads:load_exponential",
     "occupancy": "infoflow.construct.occupancy:from_saved",
     "truncated_linear": "infoflow.construct.softmax_attention.saving:load_truncated_linear",
     "grid": "infoflow.construct.softmax_attention.saving:load_grid",

@@ -1,0 +1,48 @@
+"""`infoflow build memory_head --target d_retrieval:D=2,d=1 -T 8 --eps 0.1`: one head that remembers every token."""
+
+from pathlib import Path
+from typing import Any
+
+from infoflow.commands.constructions.options import Options
+
+
+def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
+    from infoflow.construct.memory_head import MemoryHead
+    from infoflow.construct.single_heads import single_head
+    from infoflow.targets.spelling import parse
+
+    left = Options(options)
+    target = parse(left.take("target", str, "d_retrieval:D=2,d=1"))
+    T, eps = left.take("T", int, 8), left.take("eps", float, 0.1)
+    left.done()
+    made = single_head("memory_head", target, T, eps)
+    assert isinstance(made.head, MemoryHead)
+    return {
+        "construction": "memory_head",
+        "path": made.save(out / f"memory_head_T{T}_eps{eps:g}.safetensors"),
+        "target": target.spelling,
+        "T": T,
+        "eps": eps,
+        "heads": 1,
+        "head_dim": T * target.dim,
+        "levels": made.head.levels,
+        "knots": made.head.knots,
+        "parameters": made.head.parameters,
+        "parameters_merged": made.head.parameters_merged,
+        "parameters_bottleneck": made.head.parameters_bottleneck,
+        "bound": made.head.bound,
+        "attacked": made.attack(seed),
+    }
+
+
+def text(report: dict[str, Any]) -> str:
+    counts = f"{report['parameters']:,} dense, {report['parameters_merged']:,} that are not 0 by construction, "
+    return "\n".join(
+        [
+            f"one head of dimension {report['head_dim']} that remembers all {report['T']} tokens, {report['target']}",
+            f"  five-layer ReLU read-out, {report['levels']} levels, {report['knots']} hats a coordinate",
+            f"  parameters {counts}{report['parameters_bottleneck']:,} with a linear bottleneck",
+            f"  error at most {report['bound']:.4g}, found {report['attacked']:.4g}",
+            f"  wrote {report['path']}",
+        ]
+    )

@@ -1,0 +1,112 @@
+"""The two single heads as things one can save, load and certify: the one that remembers and the one of exponentials."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from infoflow.certificates import Certificate
+from infoflow.construct.exponential_head import ExponentialHead, exponential_head
+from infoflow.construct.memory_head import MemoryHead, memory_head
+from infoflow.errors import InfoFlowError
+from infoflow.nn import files
+from infoflow.targets.spelling import parse
+from infoflow.targets.target import Target
+
+KINDS = ("memory_head", "exponential_head")
+ROUNDING = 1e-6  # share of the bound
+SAMPLE = 200  # sequences of each kind in a round of the attack
+
+
+@dataclass(frozen=True, eq=False)
+class SingleHead:
+    """X (B, T, d) -> (B,) by one head; `certificate` states the bound the construction proves over the domain."""
+
+    kind: str
+    head: MemoryHead | ExponentialHead
+    target: Target
+    eps: float
+    reasons: tuple[str, ...] = ()  # what a file holds that the construction does not
+
+    def __call__(self, X: Float[Tensor, "B T d"]) -> Float[Tensor, " B"]:
+        if isinstance(self.head, MemoryHead):
+            return self.head(X)
+        return torch.from_numpy(self.head(X.numpy()))
+
+    @property
+    def certificate(self) -> Certificate:
+        """The proved bound, with a millionth of it for float64: rounding is near 1e-12 of the target's range, the bound
+        at least 1/(2N) of it, and N < 2^14 by what fits memory."""
+        bound = self.head.bound * (1 + ROUNDING)
+        words = "float64, a millionth of the bound allowed for rounding"
+        return Certificate(
+            bound, words, ("tokens in the target's domain",), holds=not self.reasons, reasons=self.reasons
+        )
+
+    def attack(self, seed: int = 0, seconds: float = 1.0) -> float:
+        """The largest error on random, clustered, corner and tied inputs."""
+        generator, end, worst = np.random.default_rng(seed), time.monotonic() + seconds, 0.0
+        low, high = self.target.domain
+        shape = (SAMPLE, self.head.T, self.target.dim)
+        while True:
+            free = generator.uniform(low, high, shape)
+            near = generator.uniform(low, high, (SAMPLE, 1, shape[2])) + 0.05 * (high - low) * generator.normal(
+                size=shape
+            )
+            corners = generator.choice([low, high], size=shape)
+            same = np.repeat(generator.uniform(low, high, (SAMPLE, 1, shape[2])), shape[1], axis=1)
+            X = np.concatenate([free, np.clip(near, low, high), corners, same])
+            y = self(torch.from_numpy(X)).numpy()
+            worst = max(worst, float(np.abs(y - self.target(X)).max()))
+            if time.monotonic() >= end:
+                return worst
+
+    def tensors(self) -> dict[str, Tensor]:
+        if isinstance(self.head, MemoryHead):
+            names = ("weight", "bias")
+            layers = enumerate(self.head.readout)
+            return {f"readout.{i}.{name}": t for i, pair in layers for name, t in zip(names, pair, strict=True)}
+        return {"scales": torch.tensor([self.head.beta, self.head.steepness], dtype=torch.float64)}
+
+    def save(self, path: str | Path) -> Path:
+        if not self.target.spelling:
+            raise InfoFlowError("expected a target with a spelling, this one has none; name it to save its network.")
+        header = {"target": self.target.spelling, "T": self.head.T, "eps": self.eps}
+        if isinstance(self.head, ExponentialHead):
+            header["units"] = self.head.units
+        return files.write(path, self.kind, self.tensors(), header | {"certificate": self.certificate.to_json()})
+
+
+def single_head(kind: str, target: Target, T: int, eps: float, units: int | None = None) -> SingleHead:
+    if T < 1:
+        raise InfoFlowError(f"expected a sequence length T >= 1, got {T}.")
+    target.check_length(T)
+    head = memory_head(target, T, eps) if kind == "memory_head" else exponential_head(target, T, eps, units)
+    return SingleHead(kind, head, target, eps)
+
+
+def load_memory(tensors: dict[str, Any], header: dict[str, Any]) -> SingleHead:
+    return _loaded("memory_head", tensors, header)
+
+
+def load_exponential(tensors: dict[str, Any], header: dict[str, Any]) -> SingleHead:
+    return _loaded("exponential_head", tensors, header)
+
+
+def _loaded(kind: str, tensors: dict[str, Any], header: dict[str, Any]) -> SingleHead:
+    """Made again from target, T and eps; tensors that differ are named and the certificate does not hold."""
+    target, T, eps, units = (header.get(name) for name in ("target", "T", "eps", "units"))
+    if not isinstance(target, str) or type(T) is not int or not isinstance(eps, (int, float)):
+        raise InfoFlowError(f"expected target, T and eps in the header of a {kind}, got something else.")
+    if units is not None and type(units) is not int:
+        raise InfoFlowError(f"expected a whole number of units in the header of a {kind}, got {units!r}.")
+    made = single_head(kind, parse(target, files=False), T, float(eps), units)
+    wanted = made.tensors()
+    files.expect(tensors, {name: tuple(t.shape) for name, t in wanted.items()})
+    wrong = tuple(f"{n} differs from the construction" for n, t in wanted.items() if not torch.equal(tensors[n], t))
+    return SingleHead(kind, made.head, made.target, made.eps, wrong)

@@ -1,0 +1,57 @@
+"""The single heads as the command line builds them: saved, loaded, certified, refused when changed."""
+
+import json
+
+import pytest
+import torch
+
+import infoflow as iflow
+from infoflow.cli import main
+from infoflow.commands.constructions import exponential_head, memory_head
+from infoflow.construct.single_heads import single_head
+from infoflow.errors import InfoFlowError
+from infoflow.nn import files
+from infoflow.targets import d_retrieval, min_pair
+
+COMMANDS = {"memory_head": memory_head, "exponential_head": exponential_head}
+OPTIONS = {"target": "d_retrieval:D=2,d=1", "T": "6", "eps": "0.2"}
+
+
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_built_saved_and_certified_again(kind, tmp_path):
+    report = COMMANDS[kind].run(dict(OPTIONS), tmp_path, 0)
+    assert report["attacked"] <= report["bound"] * (1 + 1e-6) <= 0.2
+    assert str(report["path"]) in COMMANDS[kind].text(report)
+    head = iflow.load(report["path"])
+    X = d_retrieval(2, 1).sample(8, 6, seed=0, kind="torch").double()
+    assert torch.equal(head(X), single_head(kind, d_retrieval(2, 1), 6, 0.2)(X))
+    certificate = iflow.certify(head, seconds=0.01)
+    assert certificate.holds
+    assert certificate.attacked <= certificate.bound
+
+
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_a_changed_tensor_does_not_hold(kind, tmp_path):
+    path = COMMANDS[kind].run(dict(OPTIONS), tmp_path, 0)["path"]
+    _, tensors, header = files.read(path)
+    name = next(iter(tensors))
+    tensors[name].view(-1)[0] += 1.0
+    files.write(path, kind, tensors, header)
+    certificate = iflow.certify(iflow.load(path), seconds=0.01)
+    assert not certificate.holds
+    assert name in certificate.reasons[0]
+
+
+def test_refusals(tmp_path, capsys):
+    with pytest.raises(InfoFlowError, match="option"):
+        memory_head.run({"leves": "3"}, tmp_path, 0)
+    with pytest.raises(InfoFlowError):
+        single_head("memory_head", min_pair(), 4, 0.1)
+    for header in ({}, {"target": 3, "T": 4, "eps": 0.1}, {"target": "d_retrieval:D=2,d=1", "T": True, "eps": 0.1}):
+        files.write(tmp_path / "bad.safetensors", "memory_head", {"x": torch.zeros(1)}, header)
+        with pytest.raises(InfoFlowError, match="target, T and eps"):
+            iflow.load(tmp_path / "bad.safetensors")
+    with pytest.raises(SystemExit) as stop:
+        main(["build", "exponential_head", "-T", "4", "--eps", "0.5", "--json", "--out", str(tmp_path)])
+    assert not stop.value.code
+    assert json.loads(capsys.readouterr().out)["construction"] == "exponential_head"
