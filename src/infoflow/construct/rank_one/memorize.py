@@ -94,6 +94,10 @@ def memorize_contexts(
     dense_places: int | None = None,
 ) -> Memorizer:
     """The same for classes and their labels (one column, or d)."""
+    if head_size < 1:
+        raise InfoFlowError(f"expected head_size >= 1, got {head_size}.")
+    if dense_places is not None and dense_places < 0:
+        raise InfoFlowError(f"expected the number of dense places (--dense) to be at least 0, got {dense_places}.")
     clock = time.perf_counter
     started = clock()
     labels = np.broadcast_to(labels, (contexts.size, contexts.vocabulary.shape[1]))
