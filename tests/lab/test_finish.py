@@ -40,6 +40,14 @@ def test_words_stay() -> None:
     assert names(axes) == ["(2,2)", "(1,2)"]
 
 
+def test_an_axis_without_ticks_gets_none() -> None:
+    figure, axes = style.figure()
+    axes.scatter([1, 2, 5.3], [1.0, 2.0, 3.0])
+    axes.set_xticks([])
+    finish(figure)
+    assert names(axes) == []
+
+
 @pytest.mark.parametrize("x", [[0.123456, 1.98765], list(range(40))])
 def test_a_continuum_keeps_its_own_ticks(x: list[float]) -> None:
     figure, axes = style.figure()

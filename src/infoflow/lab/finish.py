@@ -69,7 +69,7 @@ def _list_ticks(axes: Any) -> None:
     from matplotlib.ticker import NullLocator
 
     points = _points(axes)
-    if not points or _named(axes.xaxis):
+    if not points or not len(axes.get_xticks()) or _named(axes.xaxis):
         return
     values = np.unique(np.concatenate([part[:, 0] for part in points]))
     values = values[np.isfinite(values)]
