@@ -63,10 +63,9 @@ def check(found: Collision, model: Transformer, target: Target) -> None:
     assert float((y - F).abs().max()) >= found.gap / 2 - 1e-6
 
 
-def proof_of(found: Collision, model: Transformer, target: Target, deadline: float = math.inf) -> Proof:
+def proof_of(pair: np.ndarray, model: Transformer, target: Target, deadline: float = math.inf) -> Proof:
     """The proof alone, with its own clock."""
-    pair = np.stack([found.Y, found.Z])
-    problem = problem_of(model, target, len(found.Y))
+    problem = problem_of(model, target, pair.shape[1])
     theta = torch.from_numpy(np.arcsin(np.clip(pair, -1, 1))).flatten(1)
     slopes = problem.pairs(theta).jacobian(theta.flatten()[None])[1][0].numpy()
     return prove(model, target, pair, (problem.low, problem.high), slopes, deadline)
@@ -78,7 +77,7 @@ def test_trained_min_pair_collides_and_the_twins_are_proved(heads):
     found = refute(model, MIN_PAIR, 8, seconds=4)
     check(found, model, MIN_PAIR)
     assert found.gap >= 1
-    proof = proof_of(found, model, MIN_PAIR)
+    proof = proof_of(np.stack([found.Y, found.Z]), model, MIN_PAIR)
     assert proof.error == pytest.approx(found.gap / 2, abs=1e-6)  # the exact twins are near Y and Z, not these
     assert "Krawczyk" in proof.reason
     assert found.width_bound(0.1) == pytest.approx((found.gap - 0.2) / (math.sqrt(6 * heads) * found.state_distance))
@@ -96,9 +95,8 @@ def test_the_common_state_moves_to_where_the_gap_is_largest():
 
 def test_a_stage_without_time_is_left_out_and_the_result_says_so():
     model = one_layer()
-    found = refute(model, MIN_PAIR, 8, seconds=2)
-    late = proof_of(found, model, MIN_PAIR, deadline=0.0)  # long past
-    assert late == Proof(None, None, LATE)
+    pair = np.random.default_rng(0).uniform(-1, 1, (2, 8, 3))
+    assert proof_of(pair, model, MIN_PAIR, deadline=0.0) == Proof(None, None, LATE)  # long past
     nothing = refute(model, MIN_PAIR, 8, seconds=1e-9)
     assert isinstance(nothing, NoCollision)
     assert nothing.reason.endswith("before the time was up")
@@ -228,7 +226,7 @@ def test_a_linear_encoder_has_a_smaller_core():
     model.initialise(torch.Generator().manual_seed(0))
     found = refute(model, MIN_PAIR, 8, seconds=4)
     check(found, model, MIN_PAIR)
-    assert proof_of(found, model, MIN_PAIR).error is not None
+    assert proof_of(np.stack([found.Y, found.Z]), model, MIN_PAIR).error is not None
     assert found.sigma_min > 1e-12
 
 
