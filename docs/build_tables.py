@@ -1,0 +1,175 @@
+"""The tables of docs/build.md and docs/refutations.md: the first report's numbers and ours, from
+benchmarks/results/{certificates,refutations}.json."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tables import markdown, number, recorded, source
+
+TABLES: dict[str, Callable[[], str]] = {}
+
+
+def table(function: Callable[[], str]) -> Callable[[], str]:
+    TABLES[function.__name__] = function
+    return function
+
+
+def _certificates() -> dict[str, Any]:
+    return recorded("benchmarks/results/certificates.json")
+
+
+def _refutations() -> dict[str, Any]:
+    return recorded("benchmarks/results/refutations.json")
+
+
+def _widths(widths: list[int]) -> str:
+    return " + ".join(map(str, widths))
+
+
+@table
+def first_theorem_4() -> str:
+    """The Theorem 4 network: worst attacked error over T = 4, 16, 64."""
+    payload = _certificates()
+    report, rows = payload["first_report"], []
+    plain = {r["eps"]: r for r in report["plain"] if r["T"] == 4}
+    for eps in dict.fromkeys(r["eps"] for r in report["theorem_4"]):
+        own = [r for r in report["theorem_4"] if r["eps"] == eps]
+        first = own[0]
+        rows.append(
+            [
+                f"{eps:g}",
+                number(first["first_bound"]),
+                number(max(r["bound"] for r in own)),
+                number(first["first_attacked"]),
+                number(max(r["attacked"] for r in own)),
+                _widths(first["first_widths"]),
+                _widths(first["widths"]),
+                _widths(plain[eps]["first_widths"]),
+                _widths(plain[eps]["widths"]),
+            ]
+        )
+    head = ["eps", "bound: first", "ours", "attacked: first", "ours", "widths: first", "ours", "plain: first", "ours"]
+    return markdown(head, rows) + source(payload)
+
+
+@table
+def first_networks() -> str:
+    """Every other attacked network of the first report."""
+    payload = _certificates()
+    report = payload["first_report"]
+    words = {"pairs": "eq. (6)", "star": "star of 3", "plain": "Theorem 4, plain rule"}
+    rows = [
+        [words[kind], f"`{r['target']}`", r["T"], f"{r['eps']:g}", number(r["first_attacked"]), number(r["attacked"]),
+         number(r["bound"]), _widths(r["widths"])]
+        for kind in words
+        for r in report[kind]
+        if r["first_attacked"] is not None
+    ]  # fmt: skip
+    head = ["network", "target", "T", "eps", "attacked: first", "ours", "our bound", "our widths"]
+    return markdown(head, rows) + source(payload)
+
+
+@table
+def first_one_layer() -> str:
+    payload = _certificates()
+    rows = [
+        ["with" if "sets" in r["target"] else "without", f"{r['eps']:g}", number(r["first_error"]),
+         number(r["attacked"]), number(r["bound"]), number(r["bound_at_first_error"]), r["widths_at_first_error"][0]]
+        for r in payload["first_report"]["one_layer"]
+    ]  # fmt: skip
+    head = [
+        "position sets",
+        "eps",
+        "sampled: first",
+        "attacked: ours",
+        "bound",
+        "bound at 2 x the first's error",
+        "width",
+    ]
+    return markdown(head, rows) + source(payload)
+
+
+@table
+def first_collisions() -> str:
+    payload = _refutations()
+    rows = []
+    for r in payload["collisions"]:
+        fits = [m["nmse"] for m in r["by_model"] if m["nmse"] is not None]
+        kind = f"trained, NMSE {min(fits):.2g} to {max(fits):.2g}" if fits else "random"
+        shape = f"T={r['T']}, {r['heads']} heads of {r['head_dim']}" + (
+            ", positions" if r["positions"] != "none" else ""
+        )
+        spread = f"{number(r['smallest_gap'])} to {number(r['largest_gap'])}"
+        rows.append([f"`{r['target']}`", shape, kind, number(r["first_gap"]), number(r["median_gap"]), spread,
+                     f"{r['proved']} of {r['models']}", f"{r['largest_state_distance']:.0e}"])  # fmt: skip
+    head = ["target", "model", "state", "gap: first", "median", "all", "proved", "states apart"]
+    return markdown(head, rows) + source(payload)
+
+
+@table
+def first_limits() -> str:
+    payload = _refutations()
+    rows = [
+        [
+            f"power sums, {r['n']} of them, b={r['b']:g}, second largest of 8: gap",
+            number(r["first_gap"]),
+            number(r["gap"]),
+        ]
+        for r in payload["power_sums"]
+    ]
+    for r in payload["birthdays"]:
+        kind = "trained" if r["steps"] else "random"
+        model = f"`{r['target']}`, a {kind} state of {r['head_dim']} numbers"
+        words = f"by chance, {r['samples']:,} inputs, {model}, targets 0.1 apart: distance of the states"
+        rows.append([words, number(r["first_distance"]), number(r["distance_at_gap_0.1"])])
+    for r in payload["built"]:
+        network = f"`{r['target']}`, T={r['T']}, eps={r['eps']:g}, bound {number(r['bound'])}"
+        rows.append(
+            [f"built network {network}: gap, at most twice the bound", number(r["first_gap"]), number(r["gap"])]
+        )
+    return markdown(["what", "first", "ours"], rows) + source(payload)
+
+
+@table
+def first_single_heads() -> str:
+    payload = _refutations()
+    heads = payload["single_heads"]
+    rows = []
+    for r in heads["memory_head"]:
+        merged, bottleneck = r["first_parameters_merged"], r["first_parameters_bottleneck"]
+        same = f"{r['parameters_merged_at_first_error']:,} / {r['parameters_bottleneck_at_first_error']:,}"
+        rows.append(
+            [
+                "remembers, parameters merged / bottleneck",
+                f"{r['eps']:g}",
+                f"{number(r['first_error'])} with {merged:,.0f} / {bottleneck:,.0f}",
+                f"at most {number(r['bound_at_first_error'])} with {same}",
+                f"{number(r['error'])} with {r['parameters_merged']:,} / {r['parameters_bottleneck']:,}",
+            ]
+        )
+    for r in heads["exponential_head"]:
+        if r["units"] != r["first_units"]:
+            continue
+        least = next(o for o in heads["exponential_head"] if o["eps"] == r["eps"] and o["units"] != r["units"])
+        rows.append(
+            [
+                "exponentials, units a coordinate",
+                f"{r['eps']:g}",
+                f"{number(r['first_error'])} with {r['first_units']}",
+                f"{number(r['error'])} with {r['units']}",
+                f"{number(least['error'])} with {least['units']}",
+            ]
+        )
+    head = ["head", "eps", "first: error", "ours at its error or size", "ours at eps"]
+    return markdown(head, rows) + source(payload)
+
+
+@table
+def first_codec() -> str:
+    payload = _refutations()
+    rows = [
+        [r["m"], r["n"], number(r["m"] / r["n"]), number(r["first_slope"]), number(r["slope"]),
+         number(r["sup_error_times_2^L"])]
+        for r in payload["codec_growth"]
+    ]  # fmt: skip
+    return markdown(["m", "n", "m/n", "growth: first", "ours", "sup error times 2^L"], rows) + source(payload)
