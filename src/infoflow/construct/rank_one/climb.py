@@ -16,6 +16,7 @@ from numpy import ndarray
 
 ROWS_PER_WEIGHT = 12  # the closest neighbours in the program; the radius keeps all others where they are
 ROUNDS = 6
+FARTHEST = 0.2  # of a vector's size in one round: few ids would let a vector run to 0, and its inverse out of float64
 
 
 class Movable(Protocol):
@@ -74,7 +75,7 @@ def climb(start: Weights) -> Weights:
         gain = (after.smallest / there.size) / (found.smallest / here.size)
         if gain > 1:
             here, found = there, after
-        radius *= 1.5 if gain > 1 else 0.3
+        radius = min(1.5 * radius, FARTHEST) if gain > 1 else 0.3 * radius
         if 1 < gain < 1.02:
             break
     return here
@@ -93,7 +94,7 @@ def _step(here: Movable, found: Neighbours, radius: float) -> tuple[Float[ndarra
     both = here.jacobian(np.r_[found.order[rows + 1], found.order[rows]])
     slopes = both[:count] - both[count:]
     if not radius:
-        radius = min(float(gaps.max() / (2 * np.median(np.linalg.norm(slopes, axis=1)) + 1e-300)), 0.3)
+        radius = min(float(gaps.max() / (2 * np.median(np.linalg.norm(slopes, axis=1)) + 1e-300)), FARTHEST)
     matrix = np.vstack(
         [  # divided by the gap reached so far, so that HiGHS sees numbers near 1
             np.hstack([-slopes * (radius / smallest), np.ones((count, 1))]),

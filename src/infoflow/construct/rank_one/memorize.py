@@ -121,6 +121,7 @@ class _Placed:
     head: Head
     memory: Memory
     states: Float[ndarray, "M d"]
+    margin: float  # the smallest gap of the ids over the rounding of one
 
     @property
     def ids(self) -> Float[ndarray, " M"]:
@@ -153,7 +154,9 @@ def _place(contexts: Contexts, spread: Spread, table: Float[ndarray, "n d"] | No
     blur = _readout_error(contexts, head, spread.readout)
     _refuse_tight(contexts, spread, blur)
     memory = block_network(head, contexts, table)
-    placed = _Placed(spread, head, memory, memory.class_states(contexts))
+    states = memory.class_states(contexts)
+    margin = spread.gap * float(np.ptp(states @ spread.readout)) / blur if contexts.size > 1 else math.inf
+    placed = _Placed(spread, head, memory, states, margin)
     if not (np.diff(np.sort(placed.ids)) > 0).all():
         raise InfoFlowError(_too_many(contexts, spread.gap, blur))
     return placed
@@ -162,7 +165,7 @@ def _place(contexts: Contexts, spread: Spread, table: Float[ndarray, "n d"] | No
 def _placements(
     contexts: Contexts, spreads: list[Spread], table: Float[ndarray, "n d"] | None, head_size: int
 ) -> list[_Placed]:
-    """Those that float64 can hold; the refusal of the first when it can hold none."""
+    """Those that float64 can hold with room like the best of them; the refusal of the first when it can hold none."""
     found, refusals = [], []
     for spread in spreads:
         try:
@@ -171,7 +174,7 @@ def _placements(
             refusals.append(refusal)
     if not found:
         raise refusals[0]
-    return found
+    return [placed for placed in found if placed.margin >= max(other.margin for other in found) / 10]
 
 
 def _quietest(labels: Int[ndarray, "M d"], candidates: list[_Placed]) -> _Placed:
