@@ -18,6 +18,7 @@ RESULT = Path(__file__).parent / "results" / "conll.json"
 
 
 def main(folder: Path, dense: int) -> None:
+    about = provenance(("numpy", "torch"))
     training, development = read_conll(folder / "train.txt.gz"), read_conll(folder / "valid.txt.gz")
     start = time.perf_counter()
     made = memorize_text(training, dense_places=training.size if dense == 0 else dense)
@@ -40,7 +41,6 @@ def main(folder: Path, dense: int) -> None:
         "seconds": seconds,
         "parts": {name: round(value, 2) for name, value in memory.seconds.items()},
     }
-    about = provenance(("numpy", "torch"))
     about["command"] = "python conll.py FOLDER" + (f" {dense}" if dense != 4000 else "")
     write_json(RESULT, {"provenance": about, **result})
     print(f"accuracy {made.accuracy:.5f}, order-free ceiling {ceilings(training)['order_free']:.5f}")
