@@ -8,12 +8,13 @@ define install
 	  || $(BIN)/python -m pip install --quiet -c constraints.txt $(1)
 endef
 
-.PHONY: demo test lint types unit bench docs clean help
+.PHONY: demo test lint types unit nightly bench clean help
 
 help:
 	@echo "make demo   set up .venv, run the tour, write out/demo/report.html"
 	@echo "make test   set up .venv with the test tools, run lint, types and every test"
 	@echo "make lint types unit   the three parts of make test"
+	@echo "make nightly  run the quick preset of every table and figure, one page"
 	@echo "make bench  measure again what the README's tables are made from (slow)"
 	@echo "make clean  remove .venv, out and caches"
 
@@ -51,6 +52,11 @@ unit: .venv/.installed-dev
 	@echo "== installing the test tools and extras: $(EXTRAS)"
 	$(call install,-e ".[$(EXTRAS)]")
 	@touch $@
+
+nightly: .venv/.installed-dev
+	@echo "== every quick preset, one page"
+	@rm -rf out/nightly
+	@$(BIN)/infoflow reproduce all --preset quick --out out/nightly
 
 bench: .venv/.installed-dev
 	@for file in benchmarks/*.py; do case $$file in */_*) ;; *) echo "== $$file"; $(BIN)/python $$file || exit 1;; esac; done

@@ -121,6 +121,17 @@ def table11() -> str:
     return markdown(head, rows) + source(payload)
 
 
+@table
+def heads() -> str:
+    """NMSE of a sum of four maxima by head count, one row per length."""
+    payload = recorded("results/head_count/synthetic/result.json")
+    found = {(row["T"], row["h"]): row["mean"] for row in payload["rows"] if row["N"] == 128}
+    counts = sorted({h for _, h in found})
+    rows = [[T, *(f"{found[T, h]:.1e}" for h in counts)] for T in sorted({T for T, _ in found})]
+    head = ["T", *(f"{h} head{'s' * (h > 1)}" for h in counts)]
+    return markdown(head, rows) + source({"provenance": payload["trained"][0]})
+
+
 def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 

@@ -148,7 +148,7 @@ target = pairwise_max(D=1, d=2, seed=0)
 arches = [Architecture((1, 1), (2, 2), 3), Architecture((2, 1), (2, 2), 3)]
 runs = [Run(target, arch, 3, seed, recipe) for arch in arches for seed in range(3)]
 print("ready", flush=True)
-results = fit_many(runs, sys.argv[1])
+results = fit_many(runs, sys.argv[1], engine=(sys.argv + ["local"])[2])
 print(json.dumps([[result.key, result.best, result.curve] for result in results]))
 """
 
@@ -177,6 +177,32 @@ def test_kill_9_at_three_random_moments(tmp_path: Path) -> None:
     last = subprocess.run([*command, str(tmp_path / "b")], capture_output=True, text=True, timeout=120, check=True)
     assert _rows(last.stdout) == _rows(unbroken.stdout)
     assert any(progress)
+
+
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_ctrl_c_leaves_a_store_that_goes_on(tmp_path: Path, engine: str) -> None:
+    if engine == "ray":
+        pytest.importorskip("ray", reason="the extra `cluster` is not installed")
+    script, store = tmp_path / "sweep.py", tmp_path / "b"
+    script.write_text(SWEEP)
+    command = [sys.executable, str(script)]
+    unbroken = subprocess.run([*command, str(tmp_path / "a")], capture_output=True, text=True, timeout=120, check=True)
+    process = subprocess.Popen(
+        [*command, str(store), engine], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while process.poll() is None and not list(store.glob("checkpoints/*")):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    if engine == "ray" and "timed out during startup" in said:
+        pytest.skip("Ray could not start a node within 30 s")
+    assert process.returncode != 0
+    assert "KeyboardInterrupt" in said
+    keys = {key for key, _, _ in _rows(unbroken.stdout)}
+    assert len(Store(store).keys()) < len(keys)
+    assert checkpoint.find(store / "checkpoints", keys)
+    last = subprocess.run([*command, str(store)], capture_output=True, text=True, timeout=120, check=True)
+    assert _rows(last.stdout) == _rows(unbroken.stdout)
 
 
 def _rows(text: str) -> list[list[object]]:
