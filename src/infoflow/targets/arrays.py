@@ -68,7 +68,7 @@ def search_bytes(x: Array) -> int:
 
 
 def on_host(x: Array) -> np.ndarray:
-    """A tensor (or an array) as a numpy array, without a copy where it is on the host; half precision becomes single."""
+    """A tensor (or an array) as a numpy array, without a copy on the host; half precision becomes single."""
     if not is_torch(x):
         return np.asarray(x)
     x = x.detach().cpu()
