@@ -138,17 +138,18 @@ def test_memory_that_runs_out_splits_the_part() -> None:
 
 SWEEP = """
 import json, sys
+folder, engine, epochs = sys.argv[1:]
 from infoflow.architecture import Architecture
 from infoflow.targets import pairwise_max
 from infoflow.train import part
 from infoflow.train.fit import Recipe, Run, fit_many
 part.SAVE_EVERY = 0.0  # a checkpoint after every step
-recipe = Recipe(samples=16, validation=8, batch=4, epochs=12, dtype="float64")
+recipe = Recipe(samples=16, validation=8, batch=4, epochs=int(epochs), dtype="float64")
 target = pairwise_max(D=1, d=2, seed=0)
 arches = [Architecture((1, 1), (2, 2), 3), Architecture((2, 1), (2, 2), 3)]
 runs = [Run(target, arch, 3, seed, recipe) for arch in arches for seed in range(3)]
 print("ready", flush=True)
-results = fit_many(runs, sys.argv[1], engine=(sys.argv + ["local"])[2])
+results = fit_many(runs, folder, engine=engine)
 print(json.dumps([[result.key, result.best, result.curve] for result in results]))
 """
 
@@ -157,14 +158,16 @@ def test_kill_9_at_three_random_moments(tmp_path: Path) -> None:
     """A sweep killed three times ends with the numbers of an unbroken one."""
     script = tmp_path / "sweep.py"
     script.write_text(SWEEP)
-    command = [sys.executable, str(script)]
+    command, how = [sys.executable, str(script)], ["local", "12"]
     began = time.monotonic()
-    unbroken = subprocess.run([*command, str(tmp_path / "a")], capture_output=True, text=True, timeout=120, check=True)
+    unbroken = subprocess.run(
+        [*command, str(tmp_path / "a"), *how], capture_output=True, text=True, timeout=120, check=True
+    )
     took = time.monotonic() - began
     moments = random.Random(0)
     progress = []
     for _ in range(3):
-        process = subprocess.Popen([*command, str(tmp_path / "b")], stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen([*command, str(tmp_path / "b"), *how], stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         process.stdout.readline()
         try:
@@ -174,7 +177,9 @@ def test_kill_9_at_three_random_moments(tmp_path: Path) -> None:
         process.communicate()
         held = checkpoint.find(tmp_path / "b" / "checkpoints", {key for key, _, _ in _rows(unbroken.stdout)})
         progress.append(len(Store(tmp_path / "b").keys()) + sum(saved.step for saved in held))
-    last = subprocess.run([*command, str(tmp_path / "b")], capture_output=True, text=True, timeout=120, check=True)
+    last = subprocess.run(
+        [*command, str(tmp_path / "b"), *how], capture_output=True, text=True, timeout=120, check=True
+    )
     assert _rows(last.stdout) == _rows(unbroken.stdout)
     assert any(progress)
 
@@ -201,7 +206,7 @@ def test_ctrl_c_leaves_a_store_that_goes_on(tmp_path: Path, engine: str) -> None
     keys = {key for key, _, _ in _rows(unbroken.stdout)}
     assert len(Store(store).keys()) < len(keys)
     assert checkpoint.find(store / "checkpoints", keys)
-    last = subprocess.run([*command, str(store)], capture_output=True, text=True, timeout=120, check=True)
+    last = subprocess.run([*command, str(store), *here], capture_output=True, text=True, timeout=120, check=True)
     assert _rows(last.stdout) == _rows(unbroken.stdout)
 
 
