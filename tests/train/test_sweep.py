@@ -190,10 +190,12 @@ def test_ctrl_c_leaves_a_store_that_goes_on(tmp_path: Path, engine: str) -> None
         pytest.importorskip("ray", reason="the extra `cluster` is not installed")
     script, store = tmp_path / "sweep.py", tmp_path / "b"
     script.write_text(SWEEP)
-    command = [sys.executable, str(script)]
-    unbroken = subprocess.run([*command, str(tmp_path / "a")], capture_output=True, text=True, timeout=120, check=True)
+    command, here = [sys.executable, str(script)], ["local", "24"]
+    unbroken = subprocess.run(
+        [*command, str(tmp_path / "a"), *here], capture_output=True, text=True, timeout=120, check=True
+    )
     process = subprocess.Popen(
-        [*command, str(store), engine], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, str(store), engine, "24"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     while process.poll() is None and not list(store.glob("checkpoints/*")):
         time.sleep(0.02)
