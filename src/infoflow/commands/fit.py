@@ -93,7 +93,7 @@ def _text(run: Any, found: list[Any], store: Path) -> str:
             f"failed {total.failed} of {total.models}"
         )
     if total.collapsed:
-        lines.append(f"  {total.collapsed} learned and then fell back to a constant: take a smaller --lr or --clip 1")
+        lines.append(f"  {total.collapsed} learned, then fell back to a constant: take a smaller --lr, or try --clip 1")
     if found:
         choice = found[0].choice
         lines.append(
