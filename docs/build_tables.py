@@ -1,17 +1,11 @@
 """The tables of docs/build.md and docs/refutations.md: the first report's numbers and ours, from
 benchmarks/results/{certificates,refutations}.json."""
 
-from collections.abc import Callable
 from typing import Any
 
-from tables import markdown, number, recorded, source
+from tables import markdown, number, recorded, registry, source
 
-TABLES: dict[str, Callable[[], str]] = {}
-
-
-def table(function: Callable[[], str]) -> Callable[[], str]:
-    TABLES[function.__name__] = function
-    return function
+TABLES, table = registry()
 
 
 def _certificates() -> dict[str, Any]:

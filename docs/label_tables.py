@@ -1,26 +1,16 @@
 """The tables of docs/head_labels.md, from benchmarks/results/probes_{planted,built,shuffled}.json."""
 
-from collections.abc import Callable
 from typing import Any
 
-from tables import markdown, recorded, source
+from tables import markdown, probed, registry, source
 
-TABLES: dict[str, Callable[[], str]] = {}
-
-
-def table(function: Callable[[], str]) -> Callable[[], str]:
-    TABLES[function.__name__] = function
-    return function
-
-
-def _probe(part: str) -> dict[str, Any]:
-    return recorded(f"benchmarks/results/probes_{part}.json")
+TABLES, table = registry()
 
 
 @table
 def labels_gaps() -> str:
     """Bounds beside the planted scores next to them, on the seeds they were set on and on those reported."""
-    payload = _probe("planted")
+    payload = probed("planted")
     rows = []
     for name, bound in payload["bounds"].items():
         cells = [f"{value:.3f}" for seeds in ("set on", "reported") for value in payload["gaps"][seeds][name]]
@@ -32,7 +22,7 @@ def labels_gaps() -> str:
 @table
 def labels_planted() -> str:
     """Accuracy over all lengths and both masks, with the smallest of them."""
-    payload = _probe("planted")
+    payload = probed("planted")
     rows = []
     for case in dict.fromkeys(row["case"] for row in payload["rows"]):
         own = [row for row in payload["rows"] if row["case"] == case]
@@ -48,7 +38,7 @@ def labels_planted() -> str:
 
 @table
 def labels_hidden() -> str:
-    payload = _probe("built")
+    payload = probed("built")
     rows = []
     for mode in payload["hidden"]["0.02"]["modes"]:
         cells: list[Any] = [mode]
@@ -71,7 +61,7 @@ def _shuffle_rows(name: str, found: dict[str, Any]) -> list[list[Any]]:
 
 @table
 def labels_shuffled_planted() -> str:
-    payload = _probe("planted")
+    payload = probed("planted")
     rows = [
         line
         for row in payload["shuffled"]
@@ -83,6 +73,6 @@ def labels_shuffled_planted() -> str:
 
 @table
 def labels_shuffled() -> str:
-    payload = _probe("shuffled")
+    payload = probed("shuffled")
     rows = [line for found in payload["models"].values() for line in _shuffle_rows(found["model"], found["by_label"])]
     return markdown(["model", "label", "heads", "follows", "stays", "reads"], rows) + source(payload)

@@ -1,23 +1,13 @@
 """The tables of docs/findings.md, from benchmarks/results/probes_*.json; its sentences are in probe_sentences.py."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import probe_sentences as say
 from probe_sentences import interval
-from tables import markdown, number, recorded, source
+from tables import markdown, number, probed, registry, source
 
-TABLES: dict[str, Callable[[], str]] = {}
-
-
-def table(function: Callable[[], str]) -> Callable[[], str]:
-    TABLES[function.__name__] = function
-    return function
-
-
-def _probe(part: str) -> dict[str, Any]:
-    return recorded(f"benchmarks/results/probes_{part}.json")
+TABLES, table = registry()
 
 
 def _labels(payload: dict[str, Any]) -> list[list[str]]:
@@ -31,12 +21,12 @@ def _labels(payload: dict[str, Any]) -> list[list[str]]:
 
 
 def _heads_table(part: str) -> str:
-    payload = _probe("heads")
+    payload = probed("heads")
     return markdown(["layer", "heads by label"], _labels(payload[part])) + source(payload)
 
 
 def _cost_table(part: str) -> str:
-    payload = _probe(part)
+    payload = probed(part)
     forced = payload["interventions"]
     cheap = payload["single_heads_within_0.01"]
     rows = [["as it is (loss)", number(forced["base"]["loss"]), interval(*forced["base"]["interval"]), ""]]
@@ -49,7 +39,7 @@ def _cost_table(part: str) -> str:
 
 
 def _joint_table(part: str) -> str:
-    payload = _probe(part)
+    payload = probed(part)
     rows = []
     for name, path in payload["joint"].items():
         for found in path["budgets"]:
@@ -65,7 +55,7 @@ def _joint_table(part: str) -> str:
 
 
 def _recovery_table(part: str) -> str:
-    payload = _probe("heads")
+    payload = probed("heads")
     rows: list[list[Any]] = []
     layers = sorted({row["layer"] for row in payload[part]["recovery"]})
     for layer in layers:
@@ -80,7 +70,7 @@ def _recovery_table(part: str) -> str:
 
 
 def _sets_table(part: str) -> str:
-    payload = _probe("heads")
+    payload = probed("heads")
     sets = payload[part]["effective_sets"]
     rows = [
         [layer, number(a["size"]), interval(*a["interval"], 1), number(b["size"]), interval(*b["interval"], 1), c]
@@ -102,13 +92,13 @@ for _part in ("stories", "minilm", "rxnmapper"):
         }.items()
     }
     TABLES |= {
-        f"probes_{_part}_{_say.__name__}": partial(lambda tell, part: tell(_probe(part)), _say, _part)
+        f"probes_{_part}_{_say.__name__}": partial(lambda tell, part: tell(probed(part)), _say, _part)
         for _say in (say.worth, say.alone, say.covered)
     }
-TABLES["probes_minilm_retrieval"] = lambda: say.retrieval(_probe("minilm"))
-TABLES["probes_transferred"] = lambda: say.transferred(_probe("collisions"))
+TABLES["probes_minilm_retrieval"] = lambda: say.retrieval(probed("minilm"))
+TABLES["probes_transferred"] = lambda: say.transferred(probed("collisions"))
 TABLES["probes_misfits"] = lambda: say.misfits(
-    _probe("heads"), {part: _probe(part) for part in say.NAMES}, _probe("shuffled")
+    probed("heads"), {part: probed(part) for part in say.NAMES}, probed("shuffled")
 )
 
 
@@ -117,7 +107,7 @@ def probes_summary() -> str:
     """One row per model and set of modes: what attention is worth, and how much of it all heads together keep."""
     rows = []
     for part, name in say.NAMES.items():
-        payload = _probe(part)
+        payload = probed(part)
         for allowed, path in payload["joint"].items():
             lost, last = path["attention_is_worth"], say.whole(payload, allowed)
             fiftieth = next(b for b in path["shares_of_attention"] if abs(b["budget"] - lost / 50) < 1e-9)
@@ -133,14 +123,14 @@ def probes_summary() -> str:
 
 @table
 def probes_planted() -> str:
-    payload = _probe("planted")
+    payload = probed("planted")
     rows = [[row["case"], row["T"], row["mask"], row["heads"], f"{row['accuracy']:.3f}"] for row in payload["rows"]]
     return markdown(["planted heads", "T", "mask", "heads", "accuracy"], rows) + source(payload)
 
 
 @table
 def probes_built() -> str:
-    payload = _probe("built")
+    payload = probed("built")
     rows = [
         [f"`{row['target']}`", row["T"], row["heads"], f"{row['plain']:.3f}", f"{row['hidden']:.3f}"]
         for row in payload["rows"]
@@ -150,7 +140,7 @@ def probes_built() -> str:
 
 @table
 def probes_judged() -> str:
-    payload = _probe("minilm")
+    payload = probed("minilm")
     rows = []
     for name, path in payload["joint"].items():
         for row in path["judged"]:
@@ -161,7 +151,7 @@ def probes_judged() -> str:
 
 @table
 def probes_foreign() -> str:
-    payload = _probe("stories")
+    payload = probed("stories")
     rows = []
     for name, found in payload["foreign_texts"].items():
         costs = {c["mode"]: c for c in found["costs"] if c["scope"] == "all"}
@@ -171,7 +161,7 @@ def probes_foreign() -> str:
 
 @table
 def probes_collisions() -> str:
-    payload = _probe("collisions")
+    payload = probed("collisions")
     best, rates = payload["index"]["best"][0], payload["index"]["per_1000_searches"]
     rows = [
         ["searches (questions)", payload["index"]["searches"]],
@@ -185,7 +175,7 @@ def probes_collisions() -> str:
 
 @table
 def probes_transfer() -> str:
-    payload = _probe("collisions")
+    payload = probed("collisions")
     rows = [
         [
             name,
@@ -210,7 +200,7 @@ def probes_transfer() -> str:
 
 @table
 def probes_rivals() -> str:
-    payload = _probe("rivals")
+    payload = probed("rivals")
     rows = [
         [
             name,
@@ -230,7 +220,7 @@ def probes_rivals() -> str:
 
 @table
 def probes_speed() -> str:
-    payload = _probe("speed")
+    payload = probed("speed")
     rows = [
         ["labelling, over a forward pass with attention outputs", f"{payload['head_modes_over_forward']:.2f} x"],
         ["one ridge regression, 10^6 positions, E = 384", f"{payload['recovery_million']['seconds']:.1f} s"],

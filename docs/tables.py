@@ -12,18 +12,31 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-TABLES: dict[str, Callable[[], str]] = {}
+Table = Callable[[], str]
 MARK = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def table(function: Callable[[], str]) -> Callable[[], str]:
-    TABLES[function.__name__] = function
-    return function
+def registry() -> tuple[dict[str, Table], Callable[[Table], Table]]:
+    """Tables by name, and the decorator that adds a function under its own; each file of tables has its registry."""
+    tables: dict[str, Table] = {}
+
+    def table(function: Table) -> Table:
+        tables[function.__name__] = function
+        return function
+
+    return tables, table
+
+
+TABLES, table = registry()
 
 
 def recorded(name: str) -> dict[str, Any]:
     payload: dict[str, Any] = json.loads((ROOT / name).read_text(encoding="utf-8"))
     return payload
+
+
+def probed(part: str) -> dict[str, Any]:
+    return recorded(f"benchmarks/results/probes_{part}.json")
 
 
 def markdown(head: list[str], rows: list[list[Any]]) -> str:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from infoflow.commands.constructions.options import Options
+from infoflow.commands.constructions.options import Options, saved
 
 
 def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
@@ -18,12 +18,7 @@ def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
     made = single_head("exponential_head", target, T, eps, units)
     assert isinstance(made.head, ExponentialHead)
     return {
-        "construction": "exponential_head",
-        "path": made.save(out / f"exponential_head_T{T}_eps{eps:g}.safetensors"),
-        "target": target.spelling,
-        "T": T,
-        "eps": eps,
-        "heads": 1,
+        **saved(made, out),
         "head_dim": made.head.head_dim,
         "units": made.head.units,
         "beta": made.head.beta,

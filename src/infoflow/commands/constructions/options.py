@@ -1,6 +1,7 @@
 """Options of a construction: strings from the command line, taken one by one, nothing left over."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from infoflow.errors import InfoFlowError, unknown
@@ -46,3 +47,16 @@ def yes_or_no(text: str) -> bool:
 def numbers(text: str) -> list[float]:
     """`--w 1,-2,0.5`."""
     return [float(part) for part in text.split(",")]
+
+
+def saved(made: Any, out: Path) -> dict[str, Any]:
+    """Save a single head of `infoflow.construct.single_heads`; the entries that every report of one has."""
+    T, eps = made.head.T, made.eps
+    return {
+        "construction": made.kind,
+        "path": made.save(out / f"{made.kind}_T{T}_eps{eps:g}.safetensors"),
+        "target": made.target.spelling,
+        "T": T,
+        "eps": eps,
+        "heads": 1,
+    }

@@ -1,7 +1,7 @@
 """The two data sets of Appendix C, their trained models as tasks, and what stands beside a trained model: the explicit
 construction, the mean predictor and linear regression."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,8 +15,9 @@ from infoflow.construct.softmax_attention import (
     truncated_linear,
     two_layer_attention,
 )
+from infoflow.lab.item import Context
 from infoflow.lab.papers.softmax_attention.model import Guided, OneLayer, TwoLayers
-from infoflow.lab.supervised import Samples
+from infoflow.lab.supervised import Cell, Samples, Schedule, spread, train_grid
 
 RADIUS = 5.0  # C.1: x ~ Uniform(-5, 5)
 
@@ -170,6 +171,34 @@ def split(drawn: list[tuple[Tensor, Tensor]]) -> Samples:
     x, y = (torch.stack(values).float() for values in zip(*drawn, strict=True))
     cut = x.shape[1] * 4 // 5
     return Samples(x[:, :cut], y[:, :cut], x[:, cut:], y[:, cut:])
+
+
+Records = list[dict[str, Any]]
+
+
+def sweep_rows(
+    context: Context, tasks: Mapping[tuple[str, Any], Any], schedule: Schedule, measure: str, title: str
+) -> tuple[Records, list[Records]]:
+    """Train every task of the sweeps (sweep, value), ten seeds in full and two in the quick preset: a row for each, the
+    trained error beside what needs no training, and the trained models behind it."""
+    seeds = range(10 if context.preset == "full" else 2)
+    grid = {name: [Cell(task, schedule, seed) for seed in seeds] for name, task in tasks.items()}
+    results = train_grid(context, grid, title)
+    rows = []
+    for (sweep, value), task in tasks.items():
+        records = results[sweep, value]
+        mean, deviation = spread(records, measure)
+        rows.append(
+            {
+                "sweep": sweep,
+                "value": value,
+                "trained MSE": mean,
+                "std": deviation,
+                "failed": sum(record["failed"] for record in records),
+                **average([task.beside(seed) for seed in seeds]),
+            }
+        )
+    return rows, list(results.values())
 
 
 def average(entries: list[dict[str, float]]) -> dict[str, float]:

@@ -6,8 +6,8 @@ from typing import Any
 
 from infoflow.files import write_json
 from infoflow.lab.item import Context, Item, Outcome, printed
-from infoflow.lab.papers.softmax_attention.tasks import Truncated, average, slope
-from infoflow.lab.supervised import Cell, Schedule, spread, throughput, train_grid
+from infoflow.lab.papers.softmax_attention.tasks import Truncated, slope, sweep_rows
+from infoflow.lab.supervised import Schedule, spread, throughput
 from infoflow.provenance import provenance
 from infoflow.train.device import check_device
 
@@ -41,33 +41,23 @@ def plan(context: Context) -> dict[tuple[str, float], Truncated]:
 
 
 def run(context: Context) -> Outcome:
-    full = context.preset == "full"
-    schedule, seeds = (FULL, range(10)) if full else (QUICK, range(2))
-    tasks = plan(context)
-    results = train_grid(
-        context, {name: [Cell(task, schedule, s) for s in seeds] for name, task in tasks.items()}, "figure 2"
+    rows, runs = sweep_rows(
+        context, plan(context), FULL if context.preset == "full" else QUICK, "one channel", "figure 2"
     )
-    rows = []
-    for (sweep, value), task in tasks.items():
-        records = results[sweep, value]
-        one, deviation = spread(records, "one channel")
-        rows.append(
-            {
-                "sweep": sweep,
-                "value": value,
-                "trained MSE": one,
-                "std": deviation,
-                "over 32 channels": spread(records, "all channels")[0],
-                "failed": sum(record["failed"] for record in records),
-                **average([task.beside(seed) for seed in seeds]),
-            }
-        )
+    for row, records in zip(rows, runs, strict=True):
+        row["over 32 channels"] = spread(records, "all channels")[0]
     columns = ["sweep", "value", "trained MSE", "std", "over 32 channels", "failed", "construction", "sup",
                "mean predictor", "linear regression"]  # fmt: skip
     rates = _throughput(context)
     remarks = [*_slopes(rows), *printed(__package__)["remarks"], *(_rate_text(entry) for entry in rates)]
-    runs = [record for records in results.values() for record in records]
-    return Outcome(columns, rows, runs, remarks, {"figure2": _figure(rows)} if rows else {}, {"throughput": rates})
+    return Outcome(
+        columns,
+        rows,
+        [run for records in runs for run in records],
+        remarks,
+        {"figure2": _figure(rows)} if rows else {},
+        {"throughput": rates},
+    )
 
 
 def _throughput(context: Context) -> list[dict[str, Any]]:

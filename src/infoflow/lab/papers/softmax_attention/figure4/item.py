@@ -3,8 +3,8 @@
 from typing import Any
 
 from infoflow.lab.item import Context, Item, Outcome
-from infoflow.lab.papers.softmax_attention.tasks import Sequences, average, slope
-from infoflow.lab.supervised import Cell, Schedule, spread, train_grid
+from infoflow.lab.papers.softmax_attention.tasks import Sequences, slope, sweep_rows
+from infoflow.lab.supervised import Schedule
 
 FULL = Schedule(epochs=3, batch=32, lr=1e-3)
 QUICK = Schedule(epochs=8, batch=32, lr=1e-2)
@@ -21,32 +21,15 @@ def plan(context: Context) -> dict[tuple[str, int], Sequences]:
 
 
 def run(context: Context) -> Outcome:
-    full = context.preset == "full"
-    schedule, seeds = (FULL, range(10)) if full else (QUICK, range(2))
-    tasks = plan(context)
-    results = train_grid(
-        context, {name: [Cell(task, schedule, s) for s in seeds] for name, task in tasks.items()}, "figure 4"
-    )
-    rows = []
-    for (sweep, value), task in tasks.items():
-        mean, deviation = spread(results[sweep, value], "mse")
-        rows.append(
-            {
-                "sweep": sweep,
-                "value": value,
-                "trained MSE": mean,
-                "std": deviation,
-                "failed": sum(record["failed"] for record in results[sweep, value]),
-                **average([task.beside(seed) for seed in seeds]),
-            }
-        )
+    rows, runs = sweep_rows(context, plan(context), FULL if context.preset == "full" else QUICK, "mse", "figure 4")
     remarks = [
         "all d = 5 channels are real here, so there is one convention: the mean over tokens and channels",
         "the paper prints no number; it reads 1/p and 1/H from its figure",
         *_readings(rows),
     ]
-    runs = [record for records in results.values() for record in records]
-    return Outcome(list(rows[0]), rows, runs, remarks, {"figure4": _figure(rows)})
+    return Outcome(
+        list(rows[0]), rows, [run for records in runs for run in records], remarks, {"figure4": _figure(rows)}
+    )
 
 
 def _readings(rows: list[dict[str, Any]]) -> list[str]:
