@@ -17,7 +17,10 @@ def parse(spelling: str, files: bool = True) -> Target:
     path, _, attribute = spelling.strip().rpartition(":")
     if path.endswith(".py") or name.endswith(".py"):
         if not files:
-            raise InfoFlowError(f"expected a named target, got {spelling!r}; name your own target file yourself.")
+            raise InfoFlowError(
+                f"expected a named target, got {spelling!r}, code that is not run because a file names it; "
+                "pass it yourself (--target)."
+            )
         return _from_file(path if path.endswith(".py") else name, attribute if path.endswith(".py") else "")
     if name not in NAMED:
         raise unknown("target", name, list(NAMED))
