@@ -1,11 +1,6 @@
 """A sweep: stores, checkpoints, resumption after kill -9, wrong calls."""
 
 import json
-import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -134,87 +129,6 @@ def test_memory_that_runs_out_splits_the_part() -> None:
 
     with pytest.raises(JobError, match="fit in the memory"):
         part.train_or_split(planned, CPU, data, None, lambda: False, never)
-
-
-SWEEP = """
-import json, sys
-folder, engine, epochs = sys.argv[1:]
-from infoflow.architecture import Architecture
-from infoflow.targets import pairwise_max
-from infoflow.train import part
-from infoflow.train.fit import Recipe, Run, fit_many
-part.SAVE_EVERY = 0.0  # a checkpoint after every step
-recipe = Recipe(samples=16, validation=8, batch=4, epochs=int(epochs), dtype="float64")
-target = pairwise_max(D=1, d=2, seed=0)
-arches = [Architecture((1, 1), (2, 2), 3), Architecture((2, 1), (2, 2), 3)]
-runs = [Run(target, arch, 3, seed, recipe) for arch in arches for seed in range(3)]
-print("ready", flush=True)
-results = fit_many(runs, folder, engine=engine)
-print(json.dumps([[result.key, result.best, result.curve] for result in results]))
-"""
-
-
-def test_kill_9_at_three_random_moments(tmp_path: Path) -> None:
-    """A sweep killed three times ends with the numbers of an unbroken one."""
-    script = tmp_path / "sweep.py"
-    script.write_text(SWEEP)
-    command, how = [sys.executable, str(script)], ["local", "12"]
-    began = time.monotonic()
-    unbroken = subprocess.run(
-        [*command, str(tmp_path / "a"), *how], capture_output=True, text=True, timeout=120, check=True
-    )
-    took = time.monotonic() - began
-    moments = random.Random(0)
-    progress = []
-    for _ in range(3):
-        process = subprocess.Popen([*command, str(tmp_path / "b"), *how], stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        process.stdout.readline()
-        try:
-            process.wait(moments.uniform(0.02, 0.25) * took)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-        process.communicate()
-        held = checkpoint.find(tmp_path / "b" / "checkpoints", {key for key, _, _ in _rows(unbroken.stdout)})
-        progress.append(len(Store(tmp_path / "b").keys()) + sum(saved.step for saved in held))
-    last = subprocess.run(
-        [*command, str(tmp_path / "b"), *how], capture_output=True, text=True, timeout=120, check=True
-    )
-    assert _rows(last.stdout) == _rows(unbroken.stdout)
-    assert any(progress)
-
-
-@pytest.mark.parametrize("engine", ["local", "ray"])
-def test_ctrl_c_leaves_a_store_that_goes_on(tmp_path: Path, engine: str) -> None:
-    if engine == "ray":
-        pytest.importorskip("ray", reason="the extra `cluster` is not installed")
-    script, store = tmp_path / "sweep.py", tmp_path / "b"
-    script.write_text(SWEEP)
-    command, here = [sys.executable, str(script)], ["local", "24"]
-    unbroken = subprocess.run(
-        [*command, str(tmp_path / "a"), *here], capture_output=True, text=True, timeout=120, check=True
-    )
-    process = subprocess.Popen(
-        [*command, str(store), engine, "24"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    while process.poll() is None and not list(store.glob("checkpoints/*")):
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=120)
-    if engine == "ray" and "timed out during startup" in said:
-        pytest.skip("Ray could not start a node within 30 s")
-    assert process.returncode != 0
-    assert "KeyboardInterrupt" in said
-    keys = {key for key, _, _ in _rows(unbroken.stdout)}
-    assert len(Store(store).keys()) < len(keys)
-    assert checkpoint.find(store / "checkpoints", keys)
-    last = subprocess.run([*command, str(store), *here], capture_output=True, text=True, timeout=120, check=True)
-    assert _rows(last.stdout) == _rows(unbroken.stdout)
-
-
-def _rows(text: str) -> list[list[object]]:
-    rows: list[list[object]] = json.loads(text.splitlines()[-1])
-    return rows
 
 
 def test_a_store_of_another_version_is_refused_and_left_alone(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ caller is interrupted, tasks are cancelled; the same call goes on with what is n
 """
 
 import logging
+import os
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -118,7 +119,11 @@ class Cluster(NamedTuple):
 
 
 def connect(address: str | None) -> Cluster:
-    """Connect to the cluster, or start one on this machine; one sentence when it does not answer."""
+    """Connect to the cluster, or start one on this machine; one sentence when it does not answer.
+
+    Without an address (here or in RAY_ADDRESS) the cluster is always a new one: left to itself, Ray
+    joins whatever cluster last started on the machine, which may be another sweep's.
+    """
     try:
         import ray
     except ImportError:
@@ -126,8 +131,9 @@ def connect(address: str | None) -> Cluster:
     if ray.is_initialized():
         return Cluster(ray, ours=False)
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": False}
-    if address is None:
-        options |= {"num_cpus": cores(), "include_dashboard": False}
+    address = address or os.environ.get("RAY_ADDRESS")
+    if address in (None, "local"):
+        options |= {"address": "local", "num_cpus": cores(), "include_dashboard": False}
     else:
         _reach(address)
         options["address"] = address

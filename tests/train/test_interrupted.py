@@ -1,0 +1,216 @@
+"""Interrupted sweeps: kill -9, Ctrl-C, and a real Ray cluster of two nodes one of which is killed while it trains.
+
+One file, so that its tests run one after another: two clusters that start at once on two cores take minutes.
+"""
+
+import importlib.util
+import json
+import logging
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infoflow.architecture import Architecture
+from infoflow.errors import InfoFlowError, JobError
+from infoflow.targets import pairwise_max
+from infoflow.train import checkpoint, part
+from infoflow.train.fit import Recipe, Run, Store, fit_many
+
+ray: Any = importlib.import_module("ray") if importlib.util.find_spec("ray") else None
+needs_ray = pytest.mark.skipif(ray is None, reason="the extra `cluster` is not installed")
+pytestmark = [  # Ray leaves sockets and processes to the garbage collector; what is ours stays an error
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning:ray"),
+]
+ARCHES = [Architecture((1, 1), (2, 2), width) for width in (3, 4, 5)]  # three groups: three tasks on two nodes
+RECIPE = Recipe(samples=16, validation=8, batch=4, epochs=None, steps=700, dtype="float64", evaluate_every=100)
+
+
+def runs_of(steps: int) -> list[Run]:
+    return [Run(pairwise_max(D=1, d=2, seed=0), arch, 3, 0, RECIPE.with_(steps=steps)) for arch in ARCHES]
+
+
+RUNS = runs_of(700)
+
+
+def head_node() -> Any:
+    """Ray gives a node 30 s to start; on a busy machine that may take more than one try."""
+    from ray.cluster_utils import Cluster
+
+    for _ in range(3):
+        try:
+            return Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        except Exception as error:
+            if "timed out during startup" not in str(error):
+                raise
+    pytest.skip("Ray could not start a node within 30 s, three times")
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = head_node()
+        ray.init(
+            address=made.address,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+@needs_ray
+def test_a_killed_node_loses_nothing_and_doubles_nothing(
+    tmp_path: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes(timeout=120)
+    monkeypatch.setattr(part, "SAVE_EVERY", 0.2)
+    puts: list[str] = []
+    put = Store.put
+    monkeypatch.setattr(Store, "put", lambda self, result, *rest: (puts.append(result.key), put(self, result, *rest)))
+    for steps in (700, 2800, 11_200):  # on a busy machine one node may train everything before the other wakes up
+        runs, found, folder = runs_of(steps), [], tmp_path / str(steps)
+        keys, saved = {run.key for run in runs}, folder / "checkpoints"
+        sweep = _start(runs, folder, found)
+        while sweep.is_alive() and not _both_busy(saved, keys):
+            time.sleep(0.1)
+        if sweep.is_alive() and not keys & set(puts):
+            break
+        sweep.join()
+    assert sweep.is_alive()
+    cluster.remove_node(second, allow_graceful=False)
+    sweep.join()
+    assert sorted(key for key in puts if key in keys) == sorted(keys)
+    assert Store(folder).keys() == sorted(keys)
+    expected = fit_many(runs)
+    assert [result.curve for result in found] == [result.curve for result in expected]
+    assert not list(saved.iterdir())
+
+
+def _start(runs: list[Run], folder: Path, found: list[Any]) -> threading.Thread:
+    sweep = threading.Thread(target=lambda: found.extend(fit_many(runs, folder, engine="ray")))
+    sweep.start()
+    return sweep
+
+
+def _both_busy(saved: Path, keys: set[str]) -> bool:
+    """Whether both nodes train and have saved a state on the way."""
+    return len(checkpoint.find(saved, keys)) >= 2 and ray.available_resources().get("CPU", 0) == 0
+
+
+ALONE = """
+from infoflow.train.engines.ray import connect
+print(connect(None).ray.get_runtime_context().gcs_address)
+"""
+
+
+@needs_ray
+def test_a_sweep_without_an_address_has_a_cluster_of_its_own(cluster: Any) -> None:
+    """Ray by itself joins the cluster last started on the machine, and refuses to be told how many cores to use."""
+    for _ in range(3):
+        alone = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=180)
+        if "timed out during startup" not in alone.stderr:
+            break
+    assert alone.returncode == 0, alone.stderr
+    assert alone.stdout.split()[-1] != cluster.address
+
+
+@needs_ray
+def test_an_unreachable_address_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="none answered"):
+        fit_many(RUNS, tmp_path / "store", engine="ray", address="127.0.0.1:1")
+    with pytest.raises(InfoFlowError, match="HOST:PORT"):
+        fit_many(RUNS, tmp_path / "store", engine="ray", address="somewhere")
+    assert not (tmp_path / "store").exists()
+
+
+SWEEP = """
+import json, sys
+folder, engine, epochs = sys.argv[1:]
+from infoflow.architecture import Architecture
+from infoflow.targets import pairwise_max
+from infoflow.train import part
+from infoflow.train.fit import Recipe, Run, fit_many
+part.SAVE_EVERY = 0.0  # a checkpoint after every step
+recipe = Recipe(samples=16, validation=8, batch=4, epochs=int(epochs), dtype="float64")
+target = pairwise_max(D=1, d=2, seed=0)
+arches = [Architecture((1, 1), (2, 2), 3), Architecture((2, 1), (2, 2), 3)]
+runs = [Run(target, arch, 3, seed, recipe) for arch in arches for seed in range(3)]
+print("ready", flush=True)
+results = fit_many(runs, folder, engine=engine)
+print(json.dumps([[result.key, result.best, result.curve] for result in results]))
+"""
+
+
+def test_kill_9_at_three_random_moments(tmp_path: Path) -> None:
+    """A sweep killed three times ends with the numbers of an unbroken one."""
+    script = tmp_path / "sweep.py"
+    script.write_text(SWEEP)
+    command, how = [sys.executable, str(script)], ["local", "12"]
+    began = time.monotonic()
+    unbroken = subprocess.run(
+        [*command, str(tmp_path / "a"), *how], capture_output=True, text=True, timeout=120, check=True
+    )
+    took = time.monotonic() - began
+    moments = random.Random(0)
+    progress = []
+    for _ in range(3):
+        process = subprocess.Popen([*command, str(tmp_path / "b"), *how], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            process.wait(moments.uniform(0.02, 0.25) * took)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+        process.communicate()
+        held = checkpoint.find(tmp_path / "b" / "checkpoints", {key for key, _, _ in _rows(unbroken.stdout)})
+        progress.append(len(Store(tmp_path / "b").keys()) + sum(saved.step for saved in held))
+    last = subprocess.run(
+        [*command, str(tmp_path / "b"), *how], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert _rows(last.stdout) == _rows(unbroken.stdout)
+    assert any(progress)
+
+
+@pytest.mark.parametrize("engine", ["local", pytest.param("ray", marks=needs_ray)])
+def test_ctrl_c_leaves_a_store_that_goes_on(tmp_path: Path, engine: str) -> None:
+    script, store = tmp_path / "sweep.py", tmp_path / "b"
+    script.write_text(SWEEP)
+    command, here = [sys.executable, str(script)], ["local", "24"]
+    unbroken = subprocess.run(
+        [*command, str(tmp_path / "a"), *here], capture_output=True, text=True, timeout=120, check=True
+    )
+    process = subprocess.Popen(
+        [*command, str(store), engine, "24"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while process.poll() is None and not list(store.glob("checkpoints/*")):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    if engine == "ray" and "timed out during startup" in said:
+        pytest.skip("Ray could not start a node within 30 s")
+    assert process.returncode != 0
+    assert "KeyboardInterrupt" in said
+    keys = {key for key, _, _ in _rows(unbroken.stdout)}
+    assert len(Store(store).keys()) < len(keys)
+    assert checkpoint.find(store / "checkpoints", keys)
+    last = subprocess.run([*command, str(store), *here], capture_output=True, text=True, timeout=120, check=True)
+    assert _rows(last.stdout) == _rows(unbroken.stdout)
+
+
+def _rows(text: str) -> list[list[object]]:
+    rows: list[list[object]] = json.loads(text.splitlines()[-1])
+    return rows
