@@ -1,5 +1,7 @@
 """Single weights changed in every tensor: the recomputed bound covers them, or the certificate falls and says where."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from infoflow import targets as it
 from infoflow.certificates.attack import starts
 from infoflow.construct.certification import certify
 from infoflow.construct.verification import read
+from infoflow.errors import InfoFlowError
 
 NETWORKS = {
     "pairs": (it.pairwise_max(2, 2), 5, 0.1, {}),
@@ -164,3 +167,18 @@ def test_rounding_of_another_library_is_bounded(name):
     assert reading.violations == []
     assert clean < reading.bound < clean + 1e-8
     assert true_error(network, target, T) <= reading.bound
+
+
+@pytest.mark.parametrize("gain", [0.0, -0.25, 2.0, math.nan, "0.25", None, True])
+def test_a_gain_out_of_range_is_refused(gain):
+    network = iflow.build("min_pair", 4, 0.1)
+    network.header["slot_gain"] = gain
+    with pytest.raises(InfoFlowError, match="slot_gain"):
+        certify(network, seconds=0.1)
+
+
+def test_another_gain_than_the_tensors_have_does_not_hold():
+    network = iflow.build("min_pair", 4, 0.1)
+    assert certify(network, seconds=0.1).holds
+    network.header["slot_gain"] *= 0.99
+    assert not certify(network, seconds=0.1).holds

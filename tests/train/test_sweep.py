@@ -1,6 +1,8 @@
 """A sweep: stores, checkpoints, resumption after kill -9, wrong calls."""
 
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -129,6 +131,17 @@ def test_memory_that_runs_out_splits_the_part() -> None:
 
     with pytest.raises(JobError, match="fit in the memory"):
         part.train_or_split(planned, CPU, data, None, lambda: False, never)
+
+
+def test_what_a_killed_writer_left_is_removed_when_nobody_can_be_writing_it(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    old, new = folder / ".abandoned.safetensors", folder / ".being-written.safetensors"
+    old.touch()
+    new.touch()
+    os.utime(old, (0, time.time() - 2 * checkpoint.ABANDONED))
+    checkpoint.tidy(folder, [])
+    assert list(folder.iterdir()) == [new]
 
 
 def test_a_store_of_another_version_is_refused_and_left_alone(tmp_path: Path) -> None:

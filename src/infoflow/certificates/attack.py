@@ -13,6 +13,8 @@ import numpy as np
 
 from infoflow.progress import Progress
 
+MEMORY = 2**31  # bytes of attention maps in one batch
+
 
 class Attack(NamedTuple):
     error: float
@@ -53,6 +55,11 @@ def attack(
     return Attack(best, worst, tried)
 
 
+def batch_of(heads: int, T: int, most: int = 64) -> int:
+    """Sequences whose attention maps, gradients and pair scores (about six numbers of 8 bytes a pair) fit in MEMORY."""
+    return max(1, min(most, MEMORY // (48 * heads * T * T)))
+
+
 def starts(rng: np.random.Generator, batch: int, T: int, d: int, round_number: int) -> np.ndarray:
     """Starting points in the unit box (batch, T, d): a fifth of each kind; later rounds draw new ones."""
     kinds = [
@@ -71,7 +78,7 @@ def starts(rng: np.random.Generator, batch: int, T: int, d: int, round_number: i
     apart = np.repeat(rng.integers(0, 2, size=(batch, 1, d)).astype(float), T, axis=1)
     apart[:, 0] = 1.0 - apart[:, 0]
     kinds.append(apart)
-    which = np.arange(batch) % len(kinds)
+    which = (np.arange(batch) + batch * round_number) % len(kinds)
     return np.stack([kinds[k][i] for i, k in enumerate(which)])
 
 

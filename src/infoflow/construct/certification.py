@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from infoflow.certificates import Certificate
-from infoflow.certificates.attack import attack, precision_errors, starts
+from infoflow.certificates.attack import attack, batch_of, precision_errors, starts
 from infoflow.certificates.measured import fan_error
 from infoflow.construct.compiler import ARITHMETIC, ASSUMPTIONS
 from infoflow.construct.outer import WithOuter
-from infoflow.construct.verification import SAME, Reading, layout_of, read
+from infoflow.construct.verification import SAME, Reading, gain_of, layout_of, read
 from infoflow.construct.writer import write
 from infoflow.errors import InfoFlowError
 from infoflow.flow.budget import budget
@@ -61,8 +61,9 @@ def certify(
     reading = read(network, target, T, domain, weight_bound)
     measured = _enclose(reading, balls)
     certificate = _judge(network, target, T, domain, reading, measured)
-    found = attack(whole, target, T, low, high, seconds, seed)
-    sample = low + (high - low) * starts(np.random.default_rng(seed), 32, T, target.dim, 0)
+    batch = batch_of(max(network.config.heads), T)
+    found = attack(whole, target, T, low, high, seconds, seed, batch)
+    sample = low + (high - low) * starts(np.random.default_rng(seed), (batch + 1) // 2, T, target.dim, 0)
     measured.update(precision_errors(whole, target, np.concatenate([sample, found.worst[None]])))
     return replace(certificate, measured=measured).with_attack(found.error)
 
@@ -121,10 +122,11 @@ def _changed(network: Transformer, target: Target, T: int, domain: Any) -> list[
     header = network.header
     try:
         layout = layout_of(network, target, T, domain)
-        plan = budget(target, T, header["eps"], layout, domain, header.get("weight_bound", 1), header.get("rule", ""))
+        bound, rule = header.get("weight_bound", 1), header.get("rule", "")
+        plan = budget(target, T, header["eps"], layout, domain, bound, rule, gain_of(network))
     except (Refused, KeyError):
         return []
-    fresh = write(layout, plan, header.get("weight_bound", 1)).state_dict()
+    fresh = write(layout, plan, bound).state_dict()
     names = []
     for name, tensor in network.state_dict().items():
         off = (tensor.double() - fresh[name]).abs() > SAME * fresh[name].abs()

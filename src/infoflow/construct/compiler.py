@@ -87,6 +87,7 @@ def describe(
         "domain": [low.tolist(), high.tolist()],
         "weight_bound": weight_bound,
         "rule": rule,
+        "slot_gain": plan.wiring.gain,
         "directions": [list(names) for names in layout.directions],
         "factors": factors_of(layout.form),
         "jobs": [[f"head {job.head + 1}: {job.name}" for job in jobs] for jobs in layout.jobs],

@@ -57,10 +57,18 @@ def layout_of(network: Transformer, target: Target, T: int, domain: Any) -> Layo
     return lay_out(target, T, arch, domain, network.header.get("factors"))
 
 
+def gain_of(network: Transformer) -> float:
+    """How large the file says scores are stored. Any number will do: the rules are measured against it."""
+    gain = network.header.get("slot_gain")
+    if type(gain) is not float or not 0.0 < gain <= 1.0:
+        raise InfoFlowError(f"expected slot_gain between 0 and 1 in the header, got {gain!r}; build the network again.")
+    return gain
+
+
 def read(network: Transformer, target: Target, T: int, domain: Any, weight_bound: float | None) -> Reading:
     """Bound and violations of the stored tensors for sequences of length T in the box."""
     layout = layout_of(network, target, T, domain)
-    wiring = wire(layout, weight_bound)
+    wiring = wire(layout, weight_bound, gain_of(network))
     reader = _Reader(network, wiring, weight_bound)
     expected = write(layout, _blank_plan(wiring, network), weight_bound)
     violations = _structure(network, expected, wiring)

@@ -6,6 +6,7 @@ place to be generous. A fixed share goes to the feed-forward blocks, divided ove
 how strongly each reaches the result; what is left covers float64 rounding. Widths never see T: only beta does.
 """
 
+import sys
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +17,7 @@ from infoflow.flow.blocks import Block, Piece, choose, flag_choice
 from infoflow.flow.layout import Layout, Refused
 from infoflow.flow.propagation import Arrived, no_errors, propagate
 from infoflow.flow.readout import output_error, read_out
-from infoflow.flow.wiring import Wiring, state_bounds, value_bound, wire
+from infoflow.flow.wiring import SLOT_GAINS, Wiring, state_bounds, value_bound, wire
 from infoflow.targets.target import OuterNetwork, Target
 
 SOFTMAX_SHARE = 0.25
@@ -50,16 +51,51 @@ def budget(
     domain: Any = None,
     weight_bound: float | None = 1.0,
     rule: str = "chebyshev",
+    gain: float | None = None,
 ) -> Budget:
     """Choose betas and rules for `layout` so that the bound is at most eps; Refused when that is impossible.
 
     `domain` is the one the layout was made for; it is part of the layout and accepted here for the call's symmetry.
+    `gain` is how large scores are stored; None takes the one that needs the fewest units.
     """
     del target, domain
     reasons = _call_reasons(eps, weight_bound, rule)
     if reasons:
         raise Refused(reasons)
-    wiring = wire(layout, weight_bound)
+    if gain is None and (weight_bound is None or layout.layers == 1):
+        gain = 1.0  # nothing to save: coefficients are free, or no score is stored
+    if gain is None and rule == "plain":
+        gain = 0.25  # the paper's law, width ~ 1/eps; gains of order sqrt(eps) would make it 1/sqrt(eps)
+    if gain is not None:
+        return _fits(_spend(layout, T, eps, weight_bound, rule, gain), layout)
+    return _fits(_fewest_units(layout, T, eps, weight_bound, rule), layout)
+
+
+def _fewest_units(layout: Layout, T: int, eps: float, weight_bound: float | None, rule: str) -> Budget:
+    """Downhill over the gains from a quarter; a network that fits the given widths goes before one that does not."""
+    found: dict[int, tuple[tuple[int, int], Budget | Refused]] = {}
+
+    def units(i: int) -> tuple[int, int]:
+        if i not in found:
+            try:
+                result = _spend(layout, T, eps, weight_bound, rule, SLOT_GAINS[i])
+                found[i] = (len(_misfits(result, layout)), sum(result.widths)), result
+            except Refused as refusal:
+                found[i] = (sys.maxsize, 0), refusal
+        return found[i][0]
+
+    here = SLOT_GAINS.index(0.25)
+    for step in (-1, 1):
+        while 0 <= here + step < len(SLOT_GAINS) and units(here + step) < units(here):
+            here += step
+    best = found[here][1]
+    if isinstance(best, Refused):
+        raise best
+    return best
+
+
+def _spend(layout: Layout, T: int, eps: float, weight_bound: float | None, rule: str, gain: float) -> Budget:
+    wiring = wire(layout, weight_bound, gain)
     stated = layout.form.target.outer.error if isinstance(layout.form.target.outer, OuterNetwork) else 0.0
     if stated >= eps:
         raise Refused([f"the outer network states an error of {stated:g}, which is not below eps={eps:g}"])
@@ -69,7 +105,7 @@ def budget(
         result = _attempt(chooser, T, eps - stated, share, weight_bound)
         if result is not None and result.bound + stated <= eps:
             result = replace(result, bound=result.bound + stated, parts={**result.parts, "outer network": stated})
-            return _fits(result if stated else replace(result, parts=_without(result.parts, "outer network")), layout)
+            return result if stated else replace(result, parts=_without(result.parts, "outer network"))
         share *= 0.6
     raise Refused([f"float64 rounding leaves no rule within eps={eps:g} at T={T}; take a larger eps"])
 
@@ -264,15 +300,19 @@ def _fits(result: Budget, layout: Layout) -> Budget:
                 f"{8 * sum(numbers) / 2**30:.3g} GiB; take a larger eps, rule chebyshev or weight_bound None"
             ]
         )
-    arch = layout.arch
-    if arch is None or arch.width is None:
-        return result
-    reasons = [
-        f"{'the read-out' if layer == layout.layers else f'feed-forward block {layer}'} needs width {need}, "
-        f"the architecture has {have}"
-        for layer, (need, have) in enumerate(zip(result.widths, arch.width, strict=True), 1)
-        if need > have
-    ]
+    reasons = _misfits(result, layout)
     if reasons:
         raise Refused(reasons)
     return result
+
+
+def _misfits(result: Budget, layout: Layout) -> list[str]:
+    """Blocks that need more units than the given architecture has."""
+    if layout.arch is None or layout.arch.width is None:
+        return []
+    return [
+        f"{'the read-out' if layer == layout.layers else f'feed-forward block {layer}'} needs width {need}, "
+        f"the architecture has {have}"
+        for layer, (need, have) in enumerate(zip(result.widths, layout.arch.width, strict=True), 1)
+        if need > have
+    ]

@@ -16,10 +16,10 @@ from infoflow.flow.jobs import Job
 from infoflow.flow.layout import Layout, State
 from infoflow.flow.normal_form import Message, NormalForm, Term
 
-# Scores are stored at a quarter of the size they arrive with. Under a weight bound the block that computes them shrinks
-# by that factor while the read-out grows less (its rule has room), at the price of a larger beta: measured on pairs,
-# stars and chains, a quarter gives the fewest units in all.
-SLOT_GAIN = 0.25
+# Scores may be stored smaller than they arrive. Under a weight bound the block that computes them shrinks by that
+# factor while what reads them grows less (its rule has room), at the price of a larger beta. Which of these gives the
+# fewest units depends on the target and on eps, so `budget` tries them.
+SLOT_GAINS = (1 / 32, 1 / 16, 3 / 32, 1 / 8, 3 / 16, 1 / 4, 5 / 16, 3 / 8, 1 / 2, 1.0)
 BELOW = 1.0 - 2.0**-50  # entries scaled to at most 1 stay there after rounding
 
 
@@ -52,6 +52,7 @@ class Wiring:
     value_units: tuple[dict[tuple[int, int], float], ...]
     blocks: tuple[Block, ...]  # F_1 .. F_{L-1}, pieces without choices
     encoder: Block | None
+    gain: float  # stored score / score as it arrives from a head
     stray: float = 0.0  # how far stored embeddings may be from scales * basis . features
 
     @property
@@ -59,8 +60,7 @@ class Wiring:
         return self.layout.form
 
 
-def wire(layout: Layout, weight_bound: float | None) -> Wiring:
-    gain = 1.0 if weight_bound is None else SLOT_GAIN
+def wire(layout: Layout, weight_bound: float | None, gain: float) -> Wiring:
     scales, ones = _scales(layout, weight_bound)
     heads: list[tuple[Head, ...]] = []
     slot_units: list[dict[tuple[int, int], float]] = [{}]
@@ -85,6 +85,7 @@ def wire(layout: Layout, weight_bound: float | None) -> Wiring:
         tuple(value_units),
         tuple(blocks),
         encoder,
+        gain,
     )
 
 

@@ -5,7 +5,9 @@ rows: the stack is resumed without those that are finished or not asked for.
 """
 
 import hashlib
+import time
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from infoflow.train.recipe import Run
 
 # Every tensor has the model axis first, but `step` (1) and `curve` (evaluations, M).
 _ROWS = ("weights", "first", "second", "alive", "loss", "best", "best_weights", "diverged_at")
+
+ABANDONED = 600.0  # seconds after which nobody is writing a temporary file any more
 
 
 @dataclass(frozen=True)
@@ -72,10 +76,14 @@ def find(folder: Path, pending: Collection[str]) -> list[Checkpoint]:
 
 
 def tidy(folder: Path, finished: Collection[str]) -> None:
-    """Remove the checkpoints all of whose runs are finished."""
+    """Remove the checkpoints all of whose runs are finished, and what a killed writer left half-written long ago."""
     for checkpoint in find(folder, finished):
         if checkpoint.path is not None and set(checkpoint.keys) <= set(finished):
             checkpoint.path.unlink(missing_ok=True)
+    for path in folder.glob(".*") if folder.is_dir() else ():
+        with suppress(FileNotFoundError):  # another sweep of this store may tidy, too
+            if time.time() - path.stat().st_mtime > ABANDONED:
+                path.unlink()
 
 
 def from_saved(tensors: dict[str, Tensor], header: dict[str, Any], path: Path | None = None) -> Checkpoint:
