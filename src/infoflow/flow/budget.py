@@ -1,8 +1,7 @@
 """From an error eps to temperatures and rules, with the bound they give and its parts.
 
-A quarter of eps goes to softmax: beta = (sum over retrievals of W((T-1)/e)/(2 kappa), weighted by the outer map) /
-(eps/4), the one-sided error being centred in the output bias. beta is a field and costs nothing, so its share is the
-place to be generous. A fixed share goes to the feed-forward blocks, divided over their outputs in inverse proportion to
+A share s of eps goes to softmax: beta = (sum over retrievals of W((T-1)/e)/(2 kappa), weighted by the outer map) /
+(s eps), the one-sided error being centred in the output bias. A fixed share goes to the feed-forward blocks, divided over their outputs in inverse proportion to
 how strongly each reaches the result; what is left covers float64 rounding. Widths never see T: only beta does.
 """
 
@@ -20,11 +19,10 @@ from infoflow.flow.readout import output_error, read_out
 from infoflow.flow.wiring import SLOT_GAINS, Wiring, state_bounds, value_bound, wire
 from infoflow.targets.target import OuterNetwork, Target
 
-SOFTMAX_SHARE = 0.25
-FEED_FORWARD_SHARE = {
-    "chebyshev": 0.25,
-    "plain": 0.45,
-}  # accuracy is cheap for the first, width ~ 1/share for the second
+# Shares of eps for softmax and for the feed-forward blocks. beta is a field and costs nothing, and accuracy is cheap for
+# chebyshev (width ~ log^2 1/share; one layer has a read-out alone, so it is cheapest there), while plain pays 1/share.
+SHARES = {"chebyshev": (0.25, 0.25), "plain": (0.25, 0.45)}
+ONE_LAYER_SHARES = {"chebyshev": (0.05, 0.1), "plain": (0.05, 0.45)}
 MOST_NUMBERS = 2**25  # feed-forward weights of a network that is still written, 256 MiB
 COLD = 1e300  # beta without softmax error
 
@@ -99,10 +97,11 @@ def _spend(layout: Layout, T: int, eps: float, weight_bound: float | None, rule:
     stated = layout.form.target.outer.error if isinstance(layout.form.target.outer, OuterNetwork) else 0.0
     if stated >= eps:
         raise Refused([f"the outer network states an error of {stated:g}, which is not below eps={eps:g}"])
-    chooser = _Chooser(wiring, (eps - stated) * FEED_FORWARD_SHARE[rule], weight_bound, rule)
+    for_softmax, for_blocks = (ONE_LAYER_SHARES if layout.layers == 1 else SHARES)[rule]
+    chooser = _Chooser(wiring, (eps - stated) * for_blocks, weight_bound, rule)
     share = 1.0
     for _ in range(12):
-        result = _attempt(chooser, T, eps - stated, share, weight_bound)
+        result = _attempt(chooser, T, (eps - stated) * for_softmax, share, weight_bound)
         if result is not None and result.bound + stated <= eps:
             result = replace(result, bound=result.bound + stated, parts={**result.parts, "outer network": stated})
             return result if stated else replace(result, parts=_without(result.parts, "outer network"))
@@ -214,11 +213,11 @@ def is_flag(wiring: Wiring, index: int, piece: Piece) -> bool:
     return flag is not None and bool(piece.factors[0][flag] != 0.0)
 
 
-def _attempt(chooser: _Chooser, T: int, eps: float, factor: float, weight_bound: float | None) -> Budget | None:
+def _attempt(chooser: _Chooser, T: int, soft: float, factor: float, weight_bound: float | None) -> Budget | None:
     wiring = chooser.wiring
     layout = wiring.layout
     chooser.factor, chooser.fitted = factor, {}
-    betas = _betas(wiring, chooser, T, eps * SOFTMAX_SHARE)
+    betas = _betas(wiring, chooser, T, soft)
     chooser.rounding = False
     dry = _total(wiring, chooser, T, (COLD,) * layout.layers, False)
     soft = _total(wiring, no_errors, T, betas, False, zero_readout=True)
