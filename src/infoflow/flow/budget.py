@@ -1,8 +1,9 @@
 """From an error eps to temperatures and rules, with the bound they give and its parts.
 
 A share s of eps goes to softmax: beta = (sum over retrievals of W((T-1)/e)/(2 kappa), weighted by the outer map) /
-(s eps), the one-sided error being centred in the output bias. A fixed share goes to the feed-forward blocks, divided over their outputs in inverse proportion to
-how strongly each reaches the result; what is left covers float64 rounding. Widths never see T: only beta does.
+(s eps), the one-sided error being centred in the output bias. A fixed share goes to the feed-forward blocks, divided
+over their outputs in inverse proportion to how strongly each reaches the result; what is left covers float64 rounding.
+Widths never see T: only beta does.
 """
 
 import sys
@@ -19,8 +20,8 @@ from infoflow.flow.readout import output_error, read_out
 from infoflow.flow.wiring import SLOT_GAINS, Wiring, state_bounds, value_bound, wire
 from infoflow.targets.target import OuterNetwork, Target
 
-# Shares of eps for softmax and for the feed-forward blocks. beta is a field and costs nothing, and accuracy is cheap for
-# chebyshev (width ~ log^2 1/share; one layer has a read-out alone, so it is cheapest there), while plain pays 1/share.
+# Shares of eps for softmax and for the feed-forward blocks. beta is a field and costs nothing, and accuracy is cheap
+# for chebyshev (width ~ log^2 1/share; one layer has a read-out alone, so it is cheapest there); plain pays 1/share.
 SHARES = {"chebyshev": (0.25, 0.25), "plain": (0.25, 0.45)}
 ONE_LAYER_SHARES = {"chebyshev": (0.05, 0.1), "plain": (0.05, 0.45)}
 MOST_NUMBERS = 2**25  # feed-forward weights of a network that is still written, 256 MiB
