@@ -237,10 +237,34 @@ def test_dropped_terms_of_the_identity_stay_inside_the_ball(seed: int) -> None:
         if contexts.query[i] != contexts.query[j]:
             continue
         try:
-            value, shift = minors.difference(i, j)
+            value, centre = minors.difference(i, j)
         except ce._Undecided:
             continue
+        shift = centre - minors.log_total(i) - minors.log_total(j)
         assert (value * shift.exp()).overlaps(exact[i] - exact[j])
+        assert minors.difference(j, i)[0].overlaps(-value)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_balls_only_where_float64_is_in_doubt_give_the_same_gap(seed: int) -> None:
+    """Float64 averages with an error put into them: the bound of the true gap stands, near the true gap or below."""
+    rng = np.random.default_rng(seed)
+    contexts = cx.contexts_of(rng.normal(size=(5, 2)), rng.integers(0, 5, size=(30, 3)))
+    head = Head(rng.normal(size=2), rng.normal(size=2), np.ones(2))
+    s = attention_average(contexts, contexts.vocabulary @ head.key, contexts.vocabulary @ head.query)
+    exact = exact_averages(contexts, head, 200)
+    pairs = [p for p in itertools.combinations(range(contexts.size), 2) if len(set(contexts.query[list(p)])) == 1]
+    truth = min(float(abs(exact[i] - exact[j])) for i, j in pairs)
+    error = ce.rounding_bound(contexts, head)
+    for noise in (np.zeros(contexts.size), rng.uniform(-0.9, 0.9, contexts.size) * error):
+        found = ce.certify_by_balls(contexts, head, s + noise, 128)
+        assert found.holds
+        assert truth * (1 - 1e-6) <= found.gap <= truth
+    # a wide rounding bound: float64 decides nothing, and wrong averages do no harm
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ce, "rounding_bound", lambda *_: 10.0)
+        found = ce.certify_by_balls(contexts, head, rng.permutation(s), 128)
+    assert truth * (1 - 1e-6) <= found.gap <= truth
 
 
 def test_tokens_too_close_say_how_many_contexts_would_fit() -> None:

@@ -2,7 +2,7 @@
 
 1. `rounding_bound`: an a-priori bound on the float64 error of every attention average; enough when the measured gap is
    more than twice as large.
-2. `enclose`: Arb balls around every average of the stored weights; neighbours must be disjoint.
+2. `certify_by_balls`: Arb balls around the averages that bound leaves in doubt; neighbours must be disjoint.
 3. `saturated_order`: where softmax saturates, subtraction would need about 2r/log 2 bits. The identity
 
        s_A - s_B = sum_{j<l} (p_j - p_l) w_j w_l (A_j B_l - A_l B_j) / (Z_A Z_B),   w_j = exp(q p_j)
@@ -20,7 +20,7 @@ from operator import mul
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy import ndarray
 
 from infoflow.construct.rank_one.contexts import Contexts
@@ -96,16 +96,22 @@ def logit_error(contexts: Contexts, head: Head) -> float:
     return dp * Q + P * dq + dp * dq + 8 * UNIT * P * Q
 
 
-def enclose(contexts: Contexts, head: Head, bits: int = 64) -> tuple[list[Any], list[Any]]:
-    """Balls around every s, and around every p: exact float64 inputs, `bits` of working precision."""
+def enclose(
+    contexts: Contexts, head: Head, bits: int = 64, classes: Int[ndarray, " k"] | None = None
+) -> tuple[list[Any], list[Any]]:
+    """Balls around s of the given classes (all), and around every p: exact float64 inputs, `bits` of precision."""
+    query, set_of = contexts.query, contexts.set_of
+    if classes is not None:
+        query, set_of = query[classes], set_of[classes]
     library = _flint()
     before = library.ctx.prec
     library.ctx.prec = bits
     try:
         p, q = _balls(contexts.vocabulary, head.key), _balls(contexts.vocabulary, head.query)
-        members = [[p[j] for j in row if j >= 0] for row in contexts.members.tolist()]
+        used, place = np.unique(set_of, return_inverse=True)
+        members = [[p[j] for j in row if j >= 0] for row in contexts.members[used].tolist()]
         averages, nothing = [], library.arb(0)
-        for token, group in zip(contexts.query.tolist(), contexts.set_of.tolist(), strict=True):
+        for token, group in zip(query.tolist(), place.tolist(), strict=True):
             keys, scale = members[group], q[token]
             weights = [(scale * key).exp() for key in keys]
             averages.append(sum(map(mul, weights, keys), start=nothing) / sum(weights, start=nothing))
@@ -142,27 +148,44 @@ def certify_gap(contexts: Contexts, head: Head, s: Float[ndarray, " M"], measure
 
 
 def certify_by_balls(contexts: Contexts, head: Head, s: Float[ndarray, " M"], bits: int = 64) -> GapCertificate:
-    """Balls of same-token neighbours, in the order of the float64 averages or of the midpoints, must be disjoint."""
-    averages, _ = enclose(contexts, head, bits)
-    middle = np.array([float(ball.mid()) for ball in averages])
-    order = np.lexsort((middle, contexts.query))
-    same = np.flatnonzero(np.diff(contexts.query[order]) == 0)
-    if (np.diff(middle[order])[same] == 0).any():  # float64 cannot rank the midpoints: the balls themselves do
+    """Balls where float64 does not decide: same-token neighbours at most 2 g + 4 e apart, g the smallest float64 gap
+    and e the rounding bound of `s`. Any other two classes of a token are 2 g + 2 e apart in truth."""
+    error = rounding_bound(contexts, head)
+    order = np.lexsort((s, contexts.query))
+    steps, same = np.diff(s[order]), np.diff(contexts.query[order]) == 0
+    near = same & (steps <= 2 * steps[same].min(initial=math.inf) + 4 * error)
+    chain = np.cumsum(np.r_[False, ~near])  # neighbours without a wide step between them share a number
+    chosen = np.r_[near, False] | np.r_[False, near]
+    smallest = _smallest_in_chains(enclose(contexts, head, bits, order[chosen])[0], chain[chosen])
+    if smallest is None:
+        return GapCertificate(0.0, -math.inf, "Arb enclosures overlap", bits, contexts.size, False, holds=False)
+    far = steps[same & ~near] - 2 * error
+    if far.size:
+        smallest = min(smallest, math.log10(far.min()) - 1e-12)
+    kept = bool((steps[same] > 2 * error).all())
+    return GapCertificate(_power(smallest), smallest, "Arb enclosures", bits, contexts.size, kept)
+
+
+def _smallest_in_chains(balls: list[Any], chain: Int[ndarray, " k"]) -> float | None:
+    """A lower bound on log10 of the smallest difference inside a chain; None when two balls of a chain overlap."""
+    middle = np.array([float(ball.mid()) for ball in balls])
+    order = np.lexsort((middle, chain))
+    inside = np.flatnonzero(np.diff(chain[order]) == 0)
+    if (np.diff(middle[order])[inside] == 0).any():  # float64 cannot rank the midpoints: the balls themselves do
 
         def rank(i: int, j: int) -> int:
-            if contexts.query[i] != contexts.query[j]:
-                return 1 if contexts.query[i] > contexts.query[j] else -1
-            return 1 if averages[i].mid() > averages[j].mid() else -1
+            if chain[i] != chain[j]:
+                return 1 if chain[i] > chain[j] else -1
+            return 1 if balls[i].mid() > balls[j].mid() else -1
 
         order = np.array(sorted(order.tolist(), key=cmp_to_key(rank)))
     smallest = math.inf
-    for at in same.tolist():
-        difference = averages[order[at + 1]] - averages[order[at]]
+    for at in inside.tolist():
+        difference = balls[order[at + 1]] - balls[order[at]]
         if not difference > 0:
-            return GapCertificate(0.0, -math.inf, "Arb enclosures overlap", bits, contexts.size, False, holds=False)
+            return None
         smallest = min(smallest, float((difference.lower().log() / math.log(10)).lower()))
-    kept = bool((np.diff(s[order])[same] > 2 * rounding_bound(contexts, head)).all())
-    return GapCertificate(_power(smallest), smallest, "Arb enclosures", bits, contexts.size, kept)
+    return smallest
 
 
 def _power(log10: float) -> float:
@@ -210,34 +233,37 @@ class _Minors:
         self.blur = 2 * gamma(contexts.vocabulary.shape[1] + 2) * float(size.max())
         self.slack = 4 * logit_error(contexts, head) + 1.0
         self.keys, self.queries = _balls(contexts.vocabulary, head.key), _balls(contexts.vocabulary, head.query)
-        self.counts = [
-            dict(zip(*np.unique(row[row >= 0], return_counts=True), strict=True)) for row in contexts.members
-        ]
+        self.rows = [row[row >= 0] for row in contexts.members]
+        self.counts = [dict(zip(*np.unique(row, return_counts=True), strict=True)) for row in self.rows]
+        self.upper = np.triu(np.ones((2 * contexts.members.shape[1],) * 2, dtype=int), 1)
         self.seen: dict[tuple[int, int], Any] = {}
+        self.totals: dict[int, Any] = {}
 
     def sign(self, one: int, other: int) -> int:
         return 1 if self.difference(one, other)[0] > 0 else -1
 
     def log10_difference(self, one: int, other: int) -> float:
         """A lower bound on log10 |s_one - s_other|."""
-        value, shift = self.difference(one, other)
-        top = (abs(value).log() + shift) / math.log(10)
+        value, centre = self.difference(one, other)
+        top = (abs(value).log() + centre - self.log_total(one) - self.log_total(other)) / math.log(10)
         return float((top - 1e-12 * abs(top)).lower())
 
     def difference(self, one: int, other: int) -> tuple[Any, Any]:
-        """(value, shift): s_one - s_other = value e^shift with value a ball that excludes 0."""
+        """(value, centre): s_one - s_other = value e^centre / (Z_one Z_other), value a ball that excludes 0."""
         if (one, other) not in self.seen:
-            self.seen[one, other] = self._difference(one, other)
+            value, centre = self._difference(one, other)
+            self.seen[one, other], self.seen[other, one] = (value, centre), (-value, centre)
         return self.seen[one, other]
 
     def _difference(self, one: int, other: int) -> tuple[Any, Any]:
         library = _flint()
-        A, B = (self.counts[self.contexts.set_of[c]] for c in (one, other))
         token = int(self.contexts.query[one])
-        union = np.array(sorted(A.keys() | B.keys()))
-        a = np.array([A.get(t, 0) for t in union])
-        b = np.array([B.get(t, 0) for t in union])
-        minors = np.triu(np.outer(a, b) - np.outer(b, a), 1)
+        A, B = (self.rows[self.contexts.set_of[c]] for c in (one, other))
+        union, place = np.unique(np.concatenate([A, B]), return_inverse=True)
+        a = np.bincount(place[: len(A)], minlength=len(union))
+        b = np.bincount(place[len(A) :], minlength=len(union))
+        minors = a[:, None] * b
+        minors = (minors - minors.T) * self.upper[: len(union), : len(union)]
         j, l = np.nonzero(minors)
         if not len(j):
             raise JobError("expected different multisets, got proportional ones; merge them first.")
@@ -258,10 +284,17 @@ class _Minors:
             value += library.arb(0, rest * math.exp(reference - self.CUT + 1e-3))
         if not (value > 0 or value < 0):
             raise _Undecided
-        return value, centre - self._log_total(A, scale) - self._log_total(B, scale)
+        return value, centre
 
-    def _log_total(self, counts: dict[int, int], scale: Any) -> Any:
-        """log Z of a multiset, shifted by its largest logit."""
+    def log_total(self, one: int) -> Any:
+        """log Z of a class."""
+        if one not in self.totals:
+            self.totals[one] = self._log_total(one)
+        return self.totals[one]
+
+    def _log_total(self, one: int) -> Any:
+        """Shifted by the largest logit."""
+        counts, scale = self.counts[self.contexts.set_of[one]], self.queries[int(self.contexts.query[one])]
         tokens = list(counts)
         top = tokens[int(np.argmax([float((scale * self.keys[t]).mid()) for t in tokens]))]
         peak = scale * self.keys[top]
