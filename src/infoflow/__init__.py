@@ -23,6 +23,8 @@ _LAZY: dict[str, str] = {
     "certify": "infoflow.construct.certification",
     "fit": "infoflow.train.fit",
     "fit_many": "infoflow.train.fit",
+    "Recipe": "infoflow.train.fit",
+    "Run": "infoflow.train.fit",
     "probe": "infoflow.probes.summary",
     "memorize": "infoflow.construct.rank_one.memorize",
     "ContextMap": "infoflow.construct.rank_one.context_map",

@@ -118,6 +118,11 @@ class Architecture:
         return " ".join(words)
 
     @classmethod
+    def of(cls, arch: "Architecture | str") -> "Architecture":
+        """An architecture as it is, or the one a spelling names: every verb takes either."""
+        return cls.parse(arch) if isinstance(arch, str) else arch
+
+    @classmethod
     def parse(cls, spelling: str) -> "Architecture":
         """`heads=4,4 embed=24,24 width=64`, or `hf:PATH` for a Hugging Face config.json."""
         if spelling.startswith("hf:"):

@@ -51,3 +51,13 @@ def test_a_general_score_needs_its_constant() -> None:
     assert lipschitz(CallableScore(free.function, 2, 1, lipschitz=3.0), (0.0, 1.0)) == (3.0, 3.0)
     with pytest.raises(InfoFlowError, match="low < high"):
         lipschitz(NormOfSum(1, 1), (1.0, 1.0))
+
+
+def test_slopes_are_the_bounds_of_derivatives():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        d, m = rng.integers(1, 4), rng.integers(1, 6)
+        p = Polynomial(rng.integers(0, 4, (m, d)), rng.normal(size=(2, m)))
+        radius = rng.uniform(0, 2, d)
+        expected = [p.derivative(i).bound(radius) for i in range(d)]
+        np.testing.assert_allclose(p.slopes(radius), expected, rtol=1e-12)

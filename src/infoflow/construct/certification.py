@@ -22,7 +22,7 @@ from infoflow.flow.budget import budget
 from infoflow.flow.layout import Refused
 from infoflow.flow.normal_form import box
 from infoflow.nn import Transformer
-from infoflow.targets.spelling import parse
+from infoflow.targets.spelling import parse, target_of
 from infoflow.targets.target import Target
 
 MOST_NAMED = 8  # deviating entries that are named before "and N more"
@@ -79,10 +79,8 @@ def _other(network: Any, seconds: float, seed: int) -> Certificate:
 
 
 def _target(header: dict[str, Any], target: Target | str | None) -> Target:
-    if isinstance(target, Target):
-        return target
-    if isinstance(target, str):
-        return parse(target)
+    if target is not None:
+        return target_of(target)
     spelling = header.get("target")
     if not isinstance(spelling, str) or not spelling:
         raise InfoFlowError("expected the target of the network, its file names none; pass the target.")

@@ -15,7 +15,7 @@ from infoflow.flow.factors import factors_of
 from infoflow.flow.layout import Layout, Refused, lay_out
 from infoflow.flow.normal_form import box
 from infoflow.nn import Transformer
-from infoflow.targets.spelling import parse
+from infoflow.targets.spelling import target_of
 from infoflow.targets.target import OuterNetwork, Target
 
 RULES = ("chebyshev", "plain", "occupancy")
@@ -45,8 +45,8 @@ def build(
     "chebyshev" (width O(log^2 1/eps)), "plain" (one slope, width Theta(1/eps)) or "occupancy"; the last is chosen by
     itself for scores that do not decompose over a tree.
     """
-    target = parse(target) if isinstance(target, str) else target
-    arch = Architecture.parse(arch) if isinstance(arch, str) else arch
+    target = target_of(target)
+    arch = None if arch is None else Architecture.of(arch)
     if rule not in RULES:
         raise InfoFlowError(f"expected rule to be one of {', '.join(RULES)}, got {rule!r}.")
     if rule == "occupancy":

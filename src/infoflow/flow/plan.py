@@ -11,6 +11,7 @@ from infoflow.flow.layout import Layout, Refused, schedules
 from infoflow.flow.predict import check_call
 from infoflow.flow.tables import columns
 from infoflow.targets import Target
+from infoflow.targets.spelling import target_of
 
 MEASURES = ("layers", "total heads", "sum of embed", "parameters")
 
@@ -59,7 +60,7 @@ class Plan:
 
 
 def plan(
-    target: Target,
+    target: Target | str,
     T: int,
     max_layers: int = 6,
     max_heads: int = 8,
@@ -71,6 +72,7 @@ def plan(
     Tree scores: every schedule of their messages and reads on layer-by-head slots that cannot be lowered anywhere, with
     the least embeddings. Other targets: the smallest architectures with counting exponent 0, an estimate.
     """
+    target = target_of(target)
     check_call(target, T, 1e-2, weight_bound)
     for name, value in (("max_layers", max_layers), ("max_heads", max_heads)):
         if value < 1:

@@ -12,6 +12,7 @@ from infoflow.flow.estimate import Count, Counting, FlowEstimate, check_length, 
 from infoflow.flow.layout import Layout, Refused, lay_out
 from infoflow.flow.temperature import Temperature, temperature
 from infoflow.targets import Extremum, PositionSum, Target, tree_form
+from infoflow.targets.spelling import target_of
 
 Verdict = Literal["constructed", "proved hard", "open"]
 
@@ -58,8 +59,8 @@ class Prediction:
 
 
 def predict(
-    target: Target,
-    arch: Architecture,
+    target: Target | str,
+    arch: Architecture | str,
     T: int,
     eps: float = 1e-2,
     weight_bound: float | None = 1.0,
@@ -70,6 +71,7 @@ def predict(
 
     `weight_bound` is the class every answer speaks of (None: unbounded weights, where no lower bound holds).
     """
+    target, arch = target_of(target), Architecture.of(arch)
     check_call(target, T, eps, weight_bound)
     counted = estimate_counting(target, arch, T, count)
     constructed, layout, refusals = construction(target, arch, T, eps, weight_bound)

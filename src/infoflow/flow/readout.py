@@ -125,9 +125,7 @@ def output_error(wiring: Wiring, arrived: Arrived, added: np.ndarray) -> float:
             for t, k in keys
         ]
     )
-    total = added.astype(float).copy()
-    for i, half in enumerate(halves):
-        total += outer.derivative(i).bound(reach) * half
+    total = added.astype(float) + halves @ outer.slopes(reach)
     worst = float(total.max())
     if isinstance(form.target.outer, OuterNetwork):
         return form.target.outer.lipschitz * worst + form.target.outer.error

@@ -11,6 +11,7 @@ from infoflow.flow import counting
 from infoflow.flow.estimate import Count, check_length, estimate_counting, estimate_flow
 from infoflow.flow.tables import columns
 from infoflow.targets import Target
+from infoflow.targets.spelling import target_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,8 +64,9 @@ class Scaling:
         return draw_exponents([row.T for row in self.rows], series, self.target)
 
 
-def scale(target: Target, arch: Architecture, lengths: list[int], count: Count = "ordered") -> Scaling:
+def scale(target: Target | str, arch: Architecture | str, lengths: list[int], count: Count = "ordered") -> Scaling:
     """The exponents at each length, and the first length in their range where the counting exponent is positive."""
+    target, arch = target_of(target), Architecture.of(arch)
     if not lengths:
         raise InfoFlowError("expected at least one length, got none; write for example --T 8..4096.")
     lengths = sorted(set(lengths))

@@ -14,6 +14,7 @@ from infoflow.flow.estimate import check_length
 from infoflow.flow.program import choose
 from infoflow.flow.sets import PositionHead, Slot, Step, Ties, pack, simulate, sizes, unpack
 from infoflow.targets import Target
+from infoflow.targets.spelling import target_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -113,12 +114,13 @@ class Flow:
         return "\n".join(lines)
 
 
-def trace(target: Target, arch: Architecture, X: Any, ties: Ties = "first", cls_skip: bool = True) -> Flow:
+def trace(target: Target | str, arch: Architecture | str, X: Any, ties: Ties = "first", cls_skip: bool = True) -> Flow:
     """The information flow of the tokens X (T, d), with the heads the target's layout gives them.
 
     Each head scores by what its query and keys know: a token's own value and the messages it has received. Where the
     architecture has no layout for the target, the CLS aggregates globally in the last layer and `note` says so.
     """
+    target, arch = target_of(target), Architecture.of(arch)
     tokens = _tokens(X, target)
     slots, note = choose(target, arch, len(tokens), cls_skip)
     steps = simulate(tokens, slots, arch.mask, ties)

@@ -12,6 +12,7 @@ from infoflow.refutations.collision import Collision, NoCollision
 from infoflow.refutations.continuation import climb, rank, smallest_singular_value
 from infoflow.refutations.problem import Problem, problem_of
 from infoflow.refutations.proof import prove
+from infoflow.targets.spelling import target_of
 
 STARTS = 12
 FINALISTS, FIRST_SHARE = 4, 0.35  # after this share of the time the best starts go on alone
@@ -31,13 +32,15 @@ def refute(
 ) -> Collision | NoCollision:
     """Search two inputs with one read-out state and different targets, in about `seconds`.
 
-    `model` is a Transformer of this project or an `Adapter` around any differentiable PyTorch model; `target` a Target
-    or a function (None: the adapter's own). All pairs run as one batch, the best go on; the best pair is handed to the
-    proof (this project's Transformer and targets), which may fail or find no time: the pair is numerical then.
+    `model` is a Transformer of this project or an `Adapter` around any differentiable PyTorch model; `target` a Target,
+    its spelling or a function (None: the adapter's own). All pairs run as one batch, the best go on; the best pair is
+    handed to the proof (this project's Transformer and targets), which may fail or find no time: the pair is numerical
+    then.
     """
     began = time.monotonic()
     if not seconds > 0:
         raise InfoFlowError(f"expected seconds > 0, got {seconds!r}.")
+    target = target_of(target)
     problem = problem_of(model, target, T, domain, seed)
     generator = torch.Generator().manual_seed(seed)
     theta = _starts(problem, generator)

@@ -88,6 +88,13 @@ class Polynomial:
         result: np.ndarray = np.abs(self.coefficients) @ powers
         return result
 
+    def slopes(self, radius: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d outputs"]:
+        """`derivative(i).bound(radius)` for every i."""
+        one_less = np.maximum(self.exponents[None] - np.eye(self.inputs, dtype=np.int64)[:, None], 0)  # (d, m, d)
+        powers = self.exponents.T * np.prod(radius**one_less, axis=2)
+        result: np.ndarray = powers @ np.abs(self.coefficients).T
+        return result
+
     @classmethod
     def linear(cls, weight: Any) -> "Polynomial":
         weight = np.atleast_2d(np.asarray(weight, dtype=np.float64))

@@ -10,6 +10,11 @@ from infoflow.targets.named import NAMED
 from infoflow.targets.target import Target
 
 
+def target_of(target: Target | str) -> Target:
+    """A target as it is, or the one a spelling names: every verb takes either."""
+    return parse(target) if isinstance(target, str) else target
+
+
 def parse(spelling: str, files: bool = True) -> Target:
     """The target a spelling names. `files=False` refuses `file.py:NAME`: use it on spellings read from a file, which
     must not be able to run code."""

@@ -15,6 +15,7 @@ from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError, unknown
 from infoflow.progress import Progress
 from infoflow.targets import Target
+from infoflow.targets.spelling import target_of
 from infoflow.train import checkpoint
 from infoflow.train.device import check_device
 from infoflow.train.engines.board import Board, Stop
@@ -29,8 +30,8 @@ ENGINES = ("local", "ray")
 
 
 def fit(
-    target: Target,
-    arch: Architecture,
+    target: Target | str,
+    arch: Architecture | str,
     T: int,
     seeds: int | Iterable[int] = 16,
     recipe: Recipe | None = None,
@@ -41,6 +42,7 @@ def fit(
     address: str | None = None,
 ) -> list[Result]:
     """Train one architecture on one target from several seeds (a count, or the seeds themselves)."""
+    target, arch = target_of(target), Architecture.of(arch)
     numbers = range(seeds) if isinstance(seeds, int) else list(seeds)
     runs = [Run(target, arch, T, seed, recipe or Recipe()) for seed in numbers]
     found = fit_many(runs, store, device, engine, keep_weights, address=address)

@@ -20,6 +20,8 @@ from infoflow.construct.rank_one.head import attention_average, attention_jacobi
 from infoflow.progress import Progress
 
 EXTREMES = 8  # ids at either end, which must not move out
+CLIMBED = 6  # candidates that are climbed; a climb costs as much as all the others before it
+FEW = 2000  # contexts whose ids are a billion roundings apart whichever candidate is taken
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,10 @@ class Spread:
         return Spread(self.key, self.query, -self.readout, -self.amplitude, self.gap)
 
 
-def find_spreads(
-    contexts: Contexts, heads: int = 16, readouts: int = 24, climbed: int = 6, seed: int = 0
-) -> list[Spread]:
+def find_spreads(contexts: Contexts, heads: int = 16, readouts: int = 24, seed: int = 0) -> list[Spread]:
     """heads x readouts candidates of O(M n) and O(M log M), the best of them climbed, best first."""
     rng = np.random.default_rng(seed)
+    climbed = CLIMBED if contexts.size > FEW else 2
     kept: list[Spread] = []
     with Progress("rank-1 head", heads) as bar:
         for index in range(heads):
