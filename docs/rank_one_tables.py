@@ -140,15 +140,14 @@ def _summary() -> str:
     recorded_at = recorded("benchmarks/results/rank_one.json")
     commits = sorted({part["commit"] for name, part in recorded_at.items() if name != "provenance"})
     source = f"commits {', '.join(commits)}, {recorded_at['provenance']['machine']}"
+    end = "; not these:" if missed else "."
     lines = [
-        f"{len(rows) - len(missed)} of {len(rows)} known numbers are matched or improved; not the following.",
-        "",
+        f"{len(rows) - len(missed)} of {len(rows)} known numbers are matched or improved{end}",
         *(f"- {group.replace('_', ' ')}: {what}: {ours:.3g} against {known:.3g}"
           for group, (what, known, ours, _) in missed),
-        "",
         f"<sub>`python benchmarks/rank_one.py`, {source}</sub>",
     ]  # fmt: skip
-    return "\n".join(lines) + "\n"
+    return "\n\n".join(lines) + "\n"
 
 
 def _plane() -> str:
