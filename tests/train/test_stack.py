@@ -145,3 +145,37 @@ def test_the_network_is_in_the_units_of_the_target() -> None:
     labels = state.stack.runs[0].target(X)
     error = (network(X) - labels).square().mean() / labels.var(correction=0)
     torch.testing.assert_close(error, state.best[0], rtol=1e-10, atol=0)
+
+
+def test_a_model_far_above_its_best_goes_back_at_half_the_rate_and_touches_nobody() -> None:
+    """Row 1 is spoiled between two looks: it returns to what it was at its best; row 0 is the model trained alone."""
+    recipe = TINY.with_(steps=40, lr=1e-3, samples=8, batch=4, evaluate_every=1, rollback=5.0)
+    runs = [run_of(Architecture((1, 1), (2, 2), 3), seed=seed, recipe=recipe) for seed in range(2)]
+    alone = train(start([runs[0]], CPU, None))
+    state = start(runs, CPU, None)
+    spoiled_at = recipe.steps_per_epoch * 3 + 1  # a step after the third look
+
+    def spoil(now: Trained) -> None:
+        if now.step == spoiled_at:
+            now.stack.weights[1] *= 1e3
+            now.stack.state.second[1] = 1e9
+        if now.step == recipe.steps_per_epoch * 4:  # the look that finds it
+            torch.testing.assert_close(now.stack.weights[1], now.best_weights[1])
+            torch.testing.assert_close(now.stack.state.second[1], now.best_second[1])
+            assert not now.stack.state.first[1].any()
+            assert now.stack.state.rate.flatten().tolist() == [1.0, 0.5]
+
+    train(state, report=spoil)
+    assert state.rollbacks.tolist() == [0, 1]
+    assert alone.rollbacks.tolist() == [0]
+    assert state.curve[3][1] > 5 * state.best[1]
+    assert state.curve[-1][1] < 5 * state.best[1]
+    torch.testing.assert_close(state.stack.weights[0], alone.stack.weights[0], rtol=1e-12, atol=1e-12)
+
+
+def test_a_model_that_overflows_goes_back_and_lives() -> None:
+    wild = TINY.with_(lr=1e300, steps=12, samples=4, evaluate_every=1, rollback=10.0)
+    state = train(start([run_of(Architecture((1, 1), (2, 2), 3), seed=0, recipe=wild)], CPU, None))
+    assert state.rollbacks.tolist() == [12 // wild.steps_per_epoch]
+    assert state.diverged_at.tolist() == [-1]
+    assert torch.isfinite(state.stack.weights).all()

@@ -10,6 +10,7 @@ import torch
 
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError, JobError
+from infoflow.nn import files
 from infoflow.nn.files import load
 from infoflow.targets import pairwise_max
 from infoflow.train import checkpoint, loop, part
@@ -131,6 +132,19 @@ def test_memory_that_runs_out_splits_the_part() -> None:
 
     with pytest.raises(JobError, match="fit in the memory"):
         part.train_or_split(planned, CPU, data, None, lambda: False, never)
+
+
+def test_a_checkpoint_from_before_there_were_rollbacks_is_taken_up(tmp_path: Path) -> None:
+    state = loop.start(runs_of(2)[:2], CPU, None)
+    loop.train(state, stop=lambda: state.step == 3)
+    path = checkpoint.save(tmp_path, state)
+    _, tensors, header = files.read(path)
+    old = {name: tensors[name] for name in tensors if name not in ("rate", "best_second", "rollbacks")}
+    with pytest.raises(InfoFlowError, match="tensors of a checkpoint"):
+        checkpoint.from_saved({name: old[name] for name in old if name != "second"}, header)
+    again = loop.start(runs_of(2)[:2], CPU, None)
+    assert checkpoint.from_saved(old, header).restore(again)
+    assert torch.equal(loop.train(again).stack.weights, loop.train(state).stack.weights)
 
 
 def test_what_a_killed_writer_left_is_removed_when_nobody_can_be_writing_it(tmp_path: Path) -> None:

@@ -20,6 +20,12 @@ from infoflow.errors import JobError
 @click.option("--lr", type=float, default=1e-2, show_default=True, help="Learning rate of AdamW.")
 @click.option("--decay", type=float, default=1e-4, show_default=True, help="Weight decay of AdamW.")
 @click.option("--clip", type=float, default=None, help="Largest norm of a model's gradient.  [default: no limit]")
+@click.option(
+    "--rollback",
+    type=float,
+    default=None,
+    help="A model this many times above its best error returns to it, at half the rate.  [default: never]",
+)
 @click.option("--warm-up", type=int, default=0, show_default=True, help="Steps over which the rate rises.")
 @click.option("--batch", type=int, default=256, show_default=True)
 @click.option("--samples", type=int, default=36_000, show_default=True, help="Training samples.")
@@ -85,6 +91,7 @@ def _text(run: Any, found: list[Any], store: Path) -> str:
         numbers = [f"{value:10.2e}" if value is not None else f"{'-':>10}" for value in (result.best, result.final)]
         status = result.status if result.diverged_at is None else f"{result.status} by step {result.diverged_at}"
         status = "collapsed" if result.collapsed else status
+        status += f", went back {result.rollbacks}x" if result.rollbacks else ""
         lines.append(f"{result.seed:>6} {' '.join(numbers)} {result.seconds:8.1f}  {status}")
     total = summary(found)
     if total.mean is not None and total.median is not None:
@@ -93,7 +100,9 @@ def _text(run: Any, found: list[Any], store: Path) -> str:
             f"failed {total.failed} of {total.models}"
         )
     if total.collapsed:
-        lines.append(f"  {total.collapsed} learned, then fell back to a constant: take a smaller --lr, or try --clip 1")
+        lines.append(
+            f"  {total.collapsed} learned, then fell back to a constant: take a smaller --lr, or --rollback 30"
+        )
     if found:
         choice = found[0].choice
         lines.append(

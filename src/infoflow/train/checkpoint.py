@@ -21,7 +21,8 @@ from infoflow.train.loop import Trained
 from infoflow.train.recipe import Run
 
 # Every tensor has the model axis first, but `step` (1) and `curve` (evaluations, M).
-_ROWS = ("weights", "first", "second", "alive", "loss", "best", "best_weights", "diverged_at")
+_ROWS = ("weights", "first", "second", "alive", "loss", "best", "best_weights", "diverged_at",
+         "rate", "best_second", "rollbacks")  # fmt: skip
 
 ABANDONED = 600.0  # seconds after which nobody is writing a temporary file any more
 
@@ -93,6 +94,7 @@ def from_saved(tensors: dict[str, Tensor], header: dict[str, Any], path: Path | 
         raise InfoFlowError("expected the keys of the runs in a checkpoint.")
     if not (isinstance(steps, list) and all(type(s) is int for s in steps) and isinstance(seconds, (int, float))):
         raise InfoFlowError("expected steps and seconds in a checkpoint.")
+    tensors = _of_today(tensors)
     if set(tensors) != {*_ROWS, "step", "curve"} or tensors["step"].shape != (1,):
         raise InfoFlowError("expected the tensors of a checkpoint.")
     if tensors["curve"].shape != (len(steps), len(keys)):
@@ -102,9 +104,18 @@ def from_saved(tensors: dict[str, Tensor], header: dict[str, Any], path: Path | 
     return Checkpoint(path, keys, steps, float(seconds), tensors)
 
 
+def _of_today(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Checkpoints from before there were rollbacks: none has happened."""
+    if not {"alive", "second", "best"} <= set(tensors) or "rate" in tensors:
+        return tensors
+    alive, second = tensors["alive"], tensors["second"]
+    none = torch.zeros(len(tensors["best"]), dtype=torch.int64)
+    return {**tensors, "rate": torch.ones(alive.shape, dtype=second.dtype), "best_second": second, "rollbacks": none}
+
+
 def _tensors(state: Trained) -> dict[str, Tensor]:
-    own = {"best": state.best, "best_weights": state.best_weights, "diverged_at": state.diverged_at}
-    return {**state.stack.tensors(), **own}
+    own = ("best", "best_weights", "diverged_at", "best_second", "rollbacks")
+    return {**state.stack.tensors(), **{name: getattr(state, name) for name in own}}
 
 
 def _name(runs: Sequence[Run]) -> str:

@@ -27,6 +27,8 @@ class Trained:
     steps: list[int] = field(default_factory=list)  # the step of each evaluation
     best: Tensor = field(init=False)  # (M,)
     best_weights: Tensor = field(init=False)  # (M, P)
+    best_second: Tensor = field(init=False)  # (M, P), the second moments that went with them
+    rollbacks: Tensor = field(init=False)  # (M,) times a model went back to its best
     diverged_at: Tensor = field(init=False)  # (M,) step of the evaluation that found the model frozen, -1 if none did
     step: int = 0  # steps done
     seconds: float = 0.0
@@ -35,6 +37,8 @@ class Trained:
         M, device = len(self.stack.runs), self.stack.weights.device
         self.best = torch.full((M,), torch.inf, dtype=torch.float64, device=device)
         self.best_weights = self.stack.weights.clone()
+        self.best_second = self.stack.state.second.clone()
+        self.rollbacks = torch.zeros(M, dtype=torch.int64, device=device)
         self.diverged_at = torch.full((M,), -1, dtype=torch.int64, device=device)
 
     @property
@@ -42,12 +46,18 @@ class Trained:
         return self.step >= self.stack.runs[0].recipe.total_steps
 
     def look(self, batch: int) -> None:
-        """Evaluate every model; remember the best weights of each."""
-        nmse = self.stack.nmse(self.data, batch)
-        alive = self.stack.state.alive.squeeze(1)
+        """Evaluate every model; remember the best weights of each, and return to them where the recipe says so."""
+        stack, multiple = self.stack, self.stack.runs[0].recipe.rollback
+        nmse = stack.nmse(self.data, batch)
         better = nmse < self.best  # False for NaN
         self.best = torch.where(better, nmse, self.best)
-        self.best_weights.copy_(torch.where(better.unsqueeze(1), self.stack.weights, self.best_weights))
+        self.best_weights.copy_(torch.where(better.unsqueeze(1), stack.weights, self.best_weights))
+        if multiple is not None:
+            self.best_second.copy_(torch.where(better.unsqueeze(1), stack.state.second, self.best_second))
+            worse = ~(nmse <= multiple * self.best)  # True for NaN
+            stack.go_back(worse, self.best_weights, self.best_second)
+            self.rollbacks += worse
+        alive = stack.state.alive.squeeze(1)
         self.diverged_at = torch.where(alive | (self.diverged_at >= 0), self.diverged_at, self.step)
         self.curve.append(nmse.tolist())
         self.steps.append(self.step)

@@ -105,6 +105,7 @@ def results(part: Part, state: Trained) -> Finished:
             seconds=state.seconds,
             stacked=len(part.runs),
             choice=part.choice.to_json(),
+            rollbacks=int(state.rollbacks[row]),
         )
         network = stacked.select(row).cpu()
         network.header = {"target": run.target.spelling, "T": run.T}

@@ -48,6 +48,7 @@ class Recipe:
     encoder_activation: Activation | None = None  # of the "mlp" encoder; None: as `activation`
     warm_up: int = 0  # steps over which the rate rises linearly to the schedule's
     clip: float | None = None  # largest norm of a model's gradient; a longer one is scaled down to it
+    rollback: float | None = None  # a model this many times above its best NMSE returns to it, at half the rate
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
@@ -64,6 +65,8 @@ class Recipe:
             raise InfoFlowError(f"expected decay of at least zero, got {self.decay!r}.")
         if self.clip is not None and not (math.isfinite(self.clip) and self.clip > 0):
             raise InfoFlowError(f"expected clip above zero or None, got {self.clip!r}.")
+        if self.rollback is not None and not (math.isfinite(self.rollback) and self.rollback > 1):
+            raise InfoFlowError(f"expected rollback above one or None, got {self.rollback!r}.")
         if type(self.warm_up) is not int or self.warm_up < 0:
             raise InfoFlowError(f"expected warm_up to be a number of steps, got {self.warm_up!r}.")
         if self.validation < 2:
@@ -163,7 +166,7 @@ class Run:
 
 def _plain(recipe: Recipe) -> dict[str, Any]:
     """The recipe as JSON; fields younger than the first stores appear only when set, so old runs keep their keys."""
-    younger = {"residual": True, "encoder_activation": None, "warm_up": 0, "clip": None}
+    younger = {"residual": True, "encoder_activation": None, "warm_up": 0, "clip": None, "rollback": None}
     return {name: value for name, value in asdict(recipe).items() if younger.get(name, ...) != value}
 
 

@@ -31,6 +31,7 @@ class Result:
     seconds: float  # wall clock of the stack it was trained in
     stacked: int  # models in that stack
     choice: dict[str, Any]  # what the engine chose: device, kernel, stack, workers, threads
+    rollbacks: int = 0  # times it returned to its best weights
     model: "Transformer | None" = field(default=None, repr=False, compare=False)
     store: "Store | None" = field(default=None, repr=False, compare=False)
 
@@ -57,12 +58,12 @@ class Result:
     @classmethod
     def from_json(cls, payload: Any, store: "Store | None" = None) -> "Result":
         """Read back; anything but the fields of a result is refused."""
-        if not isinstance(payload, dict) or set(payload) != set(PLAIN):
+        if not isinstance(payload, dict) or {"rollbacks", *payload} != set(PLAIN):
             raise InfoFlowError(f"expected the fields {', '.join(PLAIN)}")
         result = cls(**payload, store=store)
         numbers = [result.best, result.final, result.seconds, *_list(result.curve)]
         plain = isinstance(result.key, str) and isinstance(result.identity, dict) and result.status in _STATUS
-        whole = [result.steps, result.stacked, *_list(result.curve_steps)]
+        whole = [result.steps, result.stacked, result.rollbacks, *_list(result.curve_steps)]
         if not (plain and all(_number(x) for x in numbers) and all(type(x) is int for x in whole)):
             raise InfoFlowError("expected a result's fields to have their types")
         if len(result.curve) != len(result.curve_steps) or not isinstance(result.choice, dict):

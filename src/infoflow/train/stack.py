@@ -29,6 +29,7 @@ class Optimiser:
     alive: Tensor  # (M, 1) bool
     loss: Float[Tensor, " M"]
     step: Int[Tensor, " 1"]
+    rate: Float[Tensor, "M 1"]  # of the recipe's learning rate: halved whenever a model goes back
 
 
 class Stack:
@@ -48,6 +49,7 @@ class Stack:
             torch.ones(M, 1, dtype=torch.bool, device=device),
             torch.zeros(M, dtype=dtype, device=device),
             torch.zeros(1, dtype=torch.int64, device=device),
+            torch.ones(M, 1, dtype=dtype, device=device),
         )
         rates = torch.tensor([[r.recipe.lr, r.recipe.decay] for r in runs], dtype=torch.float64)
         self.lr, self.decay = (column.unsqueeze(1).to(dtype).to(device) for column in rates.unbind(1))
@@ -76,12 +78,22 @@ class Stack:
             gradient = gradient * (self.clip / gradient.norm(dim=1, keepdim=True)).clamp(max=1.0)
         state.first.lerp_(gradient, 1 - BETAS[0])
         state.second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
-        rate = self.lr * factor
+        rate = self.lr * factor * state.rate
         size = state.second.sqrt().mul_(second_scale).add_(EPS)
         moved = self.weights * (1 - rate * self.decay) - rate * first_scale * (state.first / size)
         self.weights.copy_(torch.where(state.alive, moved, self.weights))
         state.loss.copy_(torch.where(state.alive.squeeze(1), loss, state.loss))
         state.step.add_(1)
+
+    @torch.no_grad()
+    def go_back(self, which: Tensor, weights: Float[Tensor, "M P"], second: Float[Tensor, "M P"]) -> None:
+        """The chosen models (M,) to these weights and second moments, without momentum, at half their rate; alive."""
+        state, chosen = self.state, which.unsqueeze(1)
+        self.weights.copy_(torch.where(chosen, weights, self.weights))
+        state.first.masked_fill_(chosen, 0.0)
+        state.second.copy_(torch.where(chosen, second, state.second))
+        state.rate.copy_(torch.where(chosen, state.rate / 2, state.rate))
+        state.alive |= chosen
 
     @torch.no_grad()
     def nmse(self, data: Data, batch: int) -> Float[Tensor, " M"]:
@@ -97,7 +109,7 @@ class Stack:
         """The state that, with the recipe, determines all that follows."""
         state = self.state
         return {"weights": self.weights, "first": state.first, "second": state.second, "alive": state.alive,
-                "loss": state.loss, "step": state.step}  # fmt: skip
+                "loss": state.loss, "step": state.step, "rate": state.rate}  # fmt: skip
 
     def networks(self, weights: Float[Tensor, "M P"], data: Data) -> Transformer:
         """The stack with these weights, read-outs scaled back to the target's own units."""
