@@ -101,7 +101,7 @@ def _text(run: Any, found: list[Any], store: Path) -> str:
         )
     if total.collapsed:
         lines.append(
-            f"  {total.collapsed} learned, then fell back to a constant: take a smaller --lr, or --rollback 30"
+            f"  {total.collapsed} learned, then fell back to a constant: take a smaller --lr, or --rollback 8"
         )
     if found:
         choice = found[0].choice
