@@ -3,8 +3,8 @@
     python benchmarks/collapse.py        writes benchmarks/results/collapse.json (a quarter of an hour on one core)
 
 At T = 64 and rate 1e-2 the same happens after hundreds of epochs (results/infoflow/table11/rate_1e-2.json); here it
-takes a few thousand steps: T = 8, constant rate 3e-2. The loss leaps by orders of magnitude within ten steps, every weight
-moves, and the model ends as a constant. All rows share their seeds.
+takes a few thousand steps: T = 8, constant rate 3e-2. The loss leaps by orders of magnitude within ten steps, every
+weight moves, and the model ends as a constant. All rows share their seeds.
 """
 
 from pathlib import Path
