@@ -33,8 +33,8 @@ def run(context: Context) -> Outcome:
     inside = max(abs(float(mean[t]) - 1 / 3) for t in range(3))
     outside = max(float(mean[t]) for t in range(3, T))
     remarks = [
-        f"best validation NMSE {best.best:.2e}; positions 1 to 3 within {inside:.4f} of 1/3",
-        f"elsewhere at most {outside:.4f}",
+        f"best validation NMSE {best.best:.2e}; positions 1 to 3 within {inside:.1e} of 1/3",
+        f"elsewhere at most {outside:.1e}",
     ]
     extra = {"within": inside, "elsewhere": outside}
     columns = ["position", "paper", "mean attention", "std over inputs"]
