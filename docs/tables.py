@@ -145,6 +145,17 @@ def heads() -> str:
     return markdown(head, rows) + source({"provenance": payload["trained"][0]})
 
 
+@table
+def collapse() -> str:
+    payload = recorded("benchmarks/results/collapse.json")
+    rows = [
+        [row["recipe"], f"{row['collapsed']} of {row['models']}", row["rollbacks"], f"{row['median']:.1e}",
+         f"{row['worst']:.1e}"]
+        for row in payload["rows"]
+    ]  # fmt: skip
+    return markdown(["recipe", "collapsed", "returns", "median of the best NMSE", "worst"], rows) + source(payload)
+
+
 def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
