@@ -138,7 +138,8 @@ def test_an_unreachable_address_is_one_sentence(tmp_path: Path) -> None:
 
 
 SWEEP = """
-import json, sys
+import json, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are born deaf to it
 folder, engine, epochs = sys.argv[1:]
 from infoflow.architecture import Architecture
 from infoflow.targets import pairwise_max
