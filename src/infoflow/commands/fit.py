@@ -32,7 +32,7 @@ from infoflow.errors import JobError
 @click.option("--validation", type=int, default=4_000, show_default=True, help="Validation samples.")
 @device_option
 @click.option("--engine", default="local", show_default=True, help="local, or ray (extra: cluster).")
-@click.option("--address", default=None, help="Of a Ray cluster; without it one is started here.")
+@click.option("--address", default=None, help="Of a Ray cluster; without it (or RAY_ADDRESS) one is started here.")
 @click.option(
     "--store",
     "--out",
