@@ -1,6 +1,7 @@
 """`refute`: collisions of one-layer models, proofs, refusals, and no false positives."""
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer, TransformerConfig
 from infoflow.refutations import Adapter, Collision, NoCollision, refute
 from infoflow.refutations.continuation import climb
-from infoflow.refutations.problem import problem_of
+from infoflow.refutations.problem import Problem, problem_of
 from infoflow.refutations.proof import LATE, Proof, prove
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import TreeScore
@@ -100,6 +101,23 @@ def test_the_common_state_moves_to_where_the_gap_is_largest():
     ends = climb(problem.pairs(theta), theta.repeat(1, 2), math.inf, torch.Generator().manual_seed(0))
     assert ends.value.min() > 0.99
     assert problem.states(ends.theta[:, :2]).abs().max() < 0.02
+
+
+def test_a_rejected_step_asks_for_no_new_jacobian(monkeypatch):
+    problem = problem_of(one_layer(), MIN_PAIR, 8)
+    theta = torch.rand(4, 24, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    pair, steps, points = problem.pairs(theta), [], []
+    jacobian = Problem.jacobian
+
+    def counted(self, at):
+        points.extend(row.tobytes() for row in at.numpy())
+        return jacobian(self, at)
+
+    monkeypatch.setattr(Problem, "jacobian", counted)
+    deadline = time.monotonic() + 2
+    climb(pair, theta.repeat(1, 2), deadline, torch.Generator().manual_seed(0), lambda: steps.append(len(points)))
+    assert len(steps) > 2
+    assert len(set(points)) == len(points)
 
 
 def test_a_stage_without_time_is_left_out_and_the_result_says_so():

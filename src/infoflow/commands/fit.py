@@ -100,9 +100,7 @@ def _text(run: Any, found: list[Any], store: Path) -> str:
             f"failed {total.failed} of {total.models}"
         )
     if total.collapsed:
-        lines.append(
-            f"  {total.collapsed} learned, then fell back to a constant: take a smaller --lr, or --rollback 8"
-        )
+        lines.append(f"  {total.collapsed} learned, then fell back to a constant: take a smaller --lr, or --rollback 8")
     if found:
         choice = found[0].choice
         lines.append(

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from infoflow.refutations.problem import Problem
@@ -58,6 +58,7 @@ def climb(
     sharpness = torch.full_like(step, SHARPNESS[0])
     best_theta, best = theta.clone(), problem.surrogate.value(problem.inputs(theta)).detach()
     active = torch.ones_like(step, dtype=torch.bool)
+    frame, moved_on = row_space(problem.jacobian(theta)[1]), torch.zeros_like(active)
     seen = best.clone()
     for count in itertools.count(1):
         if not bool(active.any()) or time.monotonic() >= deadline:
@@ -69,15 +70,20 @@ def climb(
         watch()
         rows = active.nonzero()[:, 0]
         now, beta = theta[rows], sharpness[rows]
-        frame = row_space(problem.jacobian(now)[1])
-        direction = tangent(frame, gradient(problem, now, beta, generator))
-        moved, close = correct(problem, now + step[rows, None] * direction, frame, deadline)
+        renewed = (active & moved_on).nonzero()[:, 0]
+        if renewed.numel():  # a rejected step leaves its foot, and the J there, where they were
+            frame.put(renewed, row_space(problem.jacobian(theta[renewed])[1]))
+            moved_on[renewed] = False
+        here = frame.of(rows)
+        direction = tangent(here, gradient(problem, now, beta, generator))
+        moved, close = correct(problem, now + step[rows, None] * direction, here, deadline)
         with torch.no_grad():
             before = problem.surrogate.smooth(problem.inputs(now), beta)
             after = problem.surrogate.smooth(problem.inputs(moved), beta)
             value = problem.surrogate.value(problem.inputs(moved))
         accepted = close & (after > before + 1e-12)
         theta[rows[accepted]] = moved[accepted]
+        moved_on[rows[accepted]] = True
         better = accepted & (value > best[rows])
         best_theta[rows[better]], best[rows[better]] = moved[better], value[better]
         step[rows] = torch.where(accepted, (step[rows] * 1.5).clamp(max=1.0), step[rows] * 0.5)
@@ -117,6 +123,14 @@ class Frame(NamedTuple):
     s: Float[Tensor, "B k"]
     rows: Float[Tensor, "B k Td"]
 
+    def of(self, rows: Int[Tensor, " b"]) -> "Frame":
+        """A copy of these rows of the batch."""
+        return Frame(*(part[rows] for part in self))
+
+    def put(self, rows: Int[Tensor, " b"], new: "Frame") -> None:
+        for part, fresh in zip(self, new, strict=True):
+            part[rows] = fresh
+
     def step(self, miss: Float[Tensor, "B N"]) -> Float[Tensor, "B Td"]:
         """J^+ miss, no longer than 1: further out Newton's method has nothing to say."""
         move = (self.rows.mT @ ((self.U.mT @ miss[..., None]) / self.s[..., None]))[..., 0]
@@ -133,16 +147,15 @@ def correct(
     problem: Problem, theta: Float[Tensor, "B k"], frame: Frame, deadline: float
 ) -> tuple[Float[Tensor, "B k"], Bool[Tensor, " B"]]:
     """Back to the set where the state is 0; true where |state| <= TOLERANCE was reached, in time."""
-    theta, frame = theta.clone(), Frame(*(part.clone() for part in frame))
+    theta, frame = theta.clone(), frame.of(torch.arange(len(theta)))
     for count in range(CORRECTIONS):
         miss = problem.states(theta)
         away = (~(miss.norm(dim=-1) <= TOLERANCE)).nonzero()[:, 0]
         if away.numel() == 0 or time.monotonic() >= deadline:
             break
         if count in RENEWALS:
-            for part, new in zip(frame, row_space(problem.jacobian(theta[away])[1]), strict=True):
-                part[away] = new
-        theta[away] -= Frame(*(part[away] for part in frame)).step(miss[away])
+            frame.put(away, row_space(problem.jacobian(theta[away])[1]))
+        theta[away] -= frame.of(away).step(miss[away])
     return theta, problem.states(theta).norm(dim=-1) <= TOLERANCE
 
 
