@@ -60,13 +60,13 @@ def summary(points: list[dict[str, Any]]) -> dict[str, float]:
 def plot(curves: list[dict[str, Any]], path: Path) -> None:
     from infoflow.report.style import figure, save
 
-    made, axes = figure()
+    made, axes = figure(height=4.4)
     for entry in curves:
         points = [p for p in entry["points"] if "width" in p]
         axes.loglog([1 / p["eps"] for p in points], [p["width"] for p in points], marker="o", label=entry["label"])
     axes.set_xlabel("1/eps")
     axes.set_ylabel("feed-forward units")
-    axes.legend()
+    made.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     save(made, path, formats=("svg",))
 
 

@@ -1,19 +1,11 @@
 """The tables of docs/build.md and docs/refutations.md: the first report's numbers and ours, from
 benchmarks/results/{certificates,refutations}.json."""
 
-from typing import Any
-
-from tables import markdown, number, recorded, registry, source
+from tables import Recorded, Shown, measured, number, registry
 
 TABLES, table = registry()
-
-
-def _certificates() -> dict[str, Any]:
-    return recorded("benchmarks/results/certificates.json")
-
-
-def _refutations() -> dict[str, Any]:
-    return recorded("benchmarks/results/refutations.json")
+CERTIFICATES = "benchmarks/results/certificates.json"
+REFUTATIONS = "benchmarks/results/refutations.json"
 
 
 def _widths(widths: list[int]) -> str:
@@ -21,9 +13,9 @@ def _widths(widths: list[int]) -> str:
 
 
 @table
-def first_theorem_4() -> str:
+@measured(CERTIFICATES)
+def first_theorem_4(payload: Recorded) -> Shown:
     """The Theorem 4 network: worst attacked error over T = 4, 16, 64."""
-    payload = _certificates()
     report, rows = payload["first_report"], []
     plain = {r["eps"]: r for r in report["plain"] if r["T"] == 4}
     for eps in dict.fromkeys(r["eps"] for r in report["theorem_4"]):
@@ -43,13 +35,13 @@ def first_theorem_4() -> str:
             ]
         )
     head = ["eps", "bound: first", "ours", "attacked: first", "ours", "widths: first", "ours", "plain: first", "ours"]
-    return markdown(head, rows) + source(payload)
+    return head, rows
 
 
 @table
-def first_networks() -> str:
+@measured(CERTIFICATES)
+def first_networks(payload: Recorded) -> Shown:
     """Every other attacked network of the first report."""
-    payload = _certificates()
     report = payload["first_report"]
     words = {"pairs": "eq. (6)", "star": "star of 3", "plain": "Theorem 4, plain rule"}
     rows = [
@@ -60,24 +52,24 @@ def first_networks() -> str:
         if r["first_attacked"] is not None
     ]  # fmt: skip
     head = ["network", "target", "T", "eps", "attacked: first", "ours", "our bound", "our widths"]
-    return markdown(head, rows) + source(payload)
+    return head, rows
 
 
 @table
-def first_one_layer() -> str:
-    payload = _certificates()
+@measured(CERTIFICATES)
+def first_one_layer(payload: Recorded) -> Shown:
     rows = [
         ["with" if "sets" in r["target"] else "without", f"{r['eps']:g}", number(r["first_error"]),
          number(r["attacked"]), number(r["bound"]), r["widths"][0]]
         for r in payload["first_report"]["one_layer"]
     ]  # fmt: skip
     head = ["position sets", "eps", "sampled: first", "attacked: ours", "bound", "width"]
-    return markdown(head, rows) + source(payload)
+    return head, rows
 
 
 @table
-def first_collisions() -> str:
-    payload = _refutations()
+@measured(REFUTATIONS)
+def first_collisions(payload: Recorded) -> Shown:
     rows = []
     for r in payload["collisions"]:
         fits = [m["nmse"] for m in r["by_model"] if m["nmse"] is not None]
@@ -89,12 +81,12 @@ def first_collisions() -> str:
         rows.append([f"`{r['target']}`", shape, kind, number(r["first_gap"]), number(r["median_gap"]), spread,
                      f"{r['proved']} of {r['models']}", f"{r['largest_state_distance']:.0e}"])  # fmt: skip
     head = ["target", "model", "state", "gap: first", "median", "all", "proved", "states apart"]
-    return markdown(head, rows) + source(payload)
+    return head, rows
 
 
 @table
-def first_limits() -> str:
-    payload = _refutations()
+@measured(REFUTATIONS)
+def first_limits(payload: Recorded) -> Shown:
     rows = [
         [
             f"power sums, {r['n']} of them, b={r['b']:g}, second largest of 8: gap",
@@ -113,12 +105,12 @@ def first_limits() -> str:
         rows.append(
             [f"built network {network}: gap, at most twice the bound", number(r["first_gap"]), number(r["gap"])]
         )
-    return markdown(["what", "first", "ours"], rows) + source(payload)
+    return ["what", "first", "ours"], rows
 
 
 @table
-def first_single_heads() -> str:
-    payload = _refutations()
+@measured(REFUTATIONS)
+def first_single_heads(payload: Recorded) -> Shown:
     heads = payload["single_heads"]
     rows = []
     for r in heads["memory_head"]:
@@ -147,15 +139,15 @@ def first_single_heads() -> str:
             ]
         )
     head = ["head", "eps", "first: error", "ours at its error or size", "ours at eps"]
-    return markdown(head, rows) + source(payload)
+    return head, rows
 
 
 @table
-def first_codec() -> str:
-    payload = _refutations()
+@measured(REFUTATIONS)
+def first_codec(payload: Recorded) -> Shown:
     rows = [
         [r["m"], r["n"], number(r["m"] / r["n"]), number(r["first_slope"]), number(r["slope"]),
          number(r["sup_error_times_2^L"])]
         for r in payload["codec_growth"]
     ]  # fmt: skip
-    return markdown(["m", "n", "m/n", "growth: first", "ours", "sup error times 2^L"], rows) + source(payload)
+    return ["m", "n", "m/n", "growth: first", "ours", "sup error times 2^L"], rows

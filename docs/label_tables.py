@@ -2,27 +2,27 @@
 
 from typing import Any
 
-from tables import markdown, probed, registry, source
+from tables import Recorded, Shown, markdown, measured, probe_file, probed, registry, source
 
 TABLES, table = registry()
 
 
 @table
-def labels_gaps() -> str:
+@measured(probe_file("planted"))
+def labels_gaps(payload: Recorded) -> Shown:
     """Bounds beside the planted scores next to them, on the seeds they were set on and on those reported."""
-    payload = probed("planted")
     rows = []
     for name, bound in payload["bounds"].items():
         cells = [f"{value:.3f}" for seeds in ("set on", "reported") for value in payload["gaps"][seeds][name]]
         rows.append([name, bound, *cells])
     head = ["score", "bound", "set on: below up to", "above from", "reported: below up to", "above from"]
-    return markdown(head, rows) + source(payload)
+    return head, rows
 
 
 @table
-def labels_planted() -> str:
+@measured(probe_file("planted"))
+def labels_planted(payload: Recorded) -> Shown:
     """Accuracy over all lengths and both masks, with the smallest of them."""
-    payload = probed("planted")
     rows = []
     for case in dict.fromkeys(row["case"] for row in payload["rows"]):
         own = [row for row in payload["rows"] if row["case"] == case]
@@ -33,7 +33,7 @@ def labels_planted() -> str:
             cells.append(f"{min(row[key] for row in own):.3f}")
         rows.append([case, heads, *cells, sum(row["top_made_max_by_noise"] for row in own)])
     head = ["planted heads", "heads", "accuracy", "worst", "by the name before noise", "worst", "top made max by noise"]
-    return markdown(head, rows) + source(payload)
+    return head, rows
 
 
 @table
@@ -60,19 +60,19 @@ def _shuffle_rows(name: str, found: dict[str, Any]) -> list[list[Any]]:
 
 
 @table
-def labels_shuffled_planted() -> str:
-    payload = probed("planted")
+@measured(probe_file("planted"))
+def labels_shuffled_planted(payload: Recorded) -> Shown:
     rows = [
         line
         for row in payload["shuffled"]
         if row["mask"] == "causal"
         for line in _shuffle_rows(row["case"], row["kinds"])
     ]
-    return markdown(["planted heads, causal", "mode", "heads", "follows", "stays", "reads"], rows) + source(payload)
+    return ["planted heads, causal", "mode", "heads", "follows", "stays", "reads"], rows
 
 
 @table
-def labels_shuffled() -> str:
-    payload = probed("shuffled")
+@measured(probe_file("shuffled"))
+def labels_shuffled(payload: Recorded) -> Shown:
     rows = [line for found in payload["models"].values() for line in _shuffle_rows(found["model"], found["by_label"])]
-    return markdown(["model", "label", "heads", "follows", "stays", "reads"], rows) + source(payload)
+    return ["model", "label", "heads", "follows", "stays", "reads"], rows

@@ -5,7 +5,7 @@ from typing import Any
 
 import probe_sentences as say
 from probe_sentences import interval
-from tables import markdown, number, probed, registry, source
+from tables import Recorded, Shown, markdown, measured, number, probe_file, probed, registry, source
 
 TABLES, table = registry()
 
@@ -122,46 +122,46 @@ def probes_summary() -> str:
 
 
 @table
-def probes_planted() -> str:
-    payload = probed("planted")
+@measured(probe_file("planted"))
+def probes_planted(payload: Recorded) -> Shown:
     rows = [[row["case"], row["T"], row["mask"], row["heads"], f"{row['accuracy']:.3f}"] for row in payload["rows"]]
-    return markdown(["planted heads", "T", "mask", "heads", "accuracy"], rows) + source(payload)
+    return ["planted heads", "T", "mask", "heads", "accuracy"], rows
 
 
 @table
-def probes_built() -> str:
-    payload = probed("built")
+@measured(probe_file("built"))
+def probes_built(payload: Recorded) -> Shown:
     rows = [
         [f"`{row['target']}`", row["T"], row["heads"], f"{row['plain']:.3f}", f"{row['hidden']:.3f}"]
         for row in payload["rows"]
     ]
-    return markdown(["explicit network", "T", "heads", "accuracy", "hidden"], rows) + source(payload)
+    return ["explicit network", "T", "heads", "accuracy", "hidden"], rows
 
 
 @table
-def probes_judged() -> str:
-    payload = probed("minilm")
+@measured(probe_file("minilm"))
+def probes_judged(payload: Recorded) -> Shown:
     rows = []
     for name, path in payload["joint"].items():
         for row in path["judged"]:
             if row["forced"] % 12 == 0:
                 rows.append([name, row["forced"], f"{row['cost']:+.3f}", interval(*row["interval"])])
-    return markdown(["modes allowed", "heads forced", "change of error rate", "95% interval"], rows) + source(payload)
+    return ["modes allowed", "heads forced", "change of error rate", "95% interval"], rows
 
 
 @table
-def probes_foreign() -> str:
-    payload = probed("stories")
+@measured(probe_file("stories"))
+def probes_foreign(payload: Recorded) -> Shown:
     rows = []
     for name, found in payload["foreign_texts"].items():
         costs = {c["mode"]: c for c in found["costs"] if c["scope"] == "all"}
         rows.append([name, number(found["base"]["loss"]), *(f"{costs[m]['cost']:+.3f}" for m in costs)])
-    return markdown(["text", "loss", *costs], rows) + source(payload)
+    return ["text", "loss", *costs], rows
 
 
 @table
-def probes_collisions() -> str:
-    payload = probed("collisions")
+@measured(probe_file("collisions"))
+def probes_collisions(payload: Recorded) -> Shown:
     best, rates = payload["index"]["best"][0], payload["index"]["per_1000_searches"]
     rows = [
         ["searches (questions)", payload["index"]["searches"]],
@@ -170,12 +170,12 @@ def probes_collisions() -> str:
         *([f"pairs within {radius} per 1,000 searches", number(rate)] for radius, rate in rates.items()),
         ["token swaps that came nearer", f"{payload['swaps']['improved']} of {payload['swaps']['searches']}"],
     ]
-    return markdown(["", ""], rows) + source(payload)
+    return ["", ""], rows
 
 
 @table
-def probes_transfer() -> str:
-    payload = probed("collisions")
+@measured(probe_file("collisions"))
+def probes_transfer(payload: Recorded) -> Shown:
     rows = [
         [
             name,
@@ -195,7 +195,7 @@ def probes_transfer() -> str:
         "nearest there",
         "among ten nearest",
     ]
-    return markdown(head, rows) + source(payload)
+    return head, rows
 
 
 @table
@@ -219,12 +219,12 @@ def probes_rivals() -> str:
 
 
 @table
-def probes_speed() -> str:
-    payload = probed("speed")
+@measured(probe_file("speed"))
+def probes_speed(payload: Recorded) -> Shown:
     rows = [
         ["labelling, over a forward pass with attention outputs", f"{payload['head_modes_over_forward']:.2f} x"],
         ["one ridge regression, 10^6 positions, E = 384", f"{payload['recovery_million']['seconds']:.1f} s"],
         ["GPT-2-small size: record and intervene, peak memory", f"{payload['gpt2_small']['peak_gib']:.2f} GiB"],
         ["length 512, 32 layers: labelling, peak memory", f"{payload['length_512_layers_32']['peak_gib']:.2f} GiB"],
     ]
-    return markdown(["", "measured"], rows) + source(payload)
+    return ["", "measured"], rows

@@ -8,11 +8,14 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
 Table = Callable[[], str]
+Recorded = dict[str, Any]
+Shown = tuple[list[str], list[list[Any]]]  # head and rows
 MARK = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -30,13 +33,17 @@ def registry() -> tuple[dict[str, Table], Callable[[Table], Table]]:
 TABLES, table = registry()
 
 
-def recorded(name: str) -> dict[str, Any]:
-    payload: dict[str, Any] = json.loads((ROOT / name).read_text(encoding="utf-8"))
+def recorded(name: str) -> Recorded:
+    payload: Recorded = json.loads((ROOT / name).read_text(encoding="utf-8"))
     return payload
 
 
-def probed(part: str) -> dict[str, Any]:
-    return recorded(f"benchmarks/results/probes_{part}.json")
+def probe_file(part: str) -> str:
+    return f"benchmarks/results/probes_{part}.json"
+
+
+def probed(part: str) -> Recorded:
+    return recorded(probe_file(part))
 
 
 def markdown(head: list[str], rows: list[list[Any]]) -> str:
@@ -48,11 +55,25 @@ def number(value: float | None, digits: int = 3) -> str:
     return "" if value is None else f"{value:.{digits}g}"
 
 
-def source(payload: dict[str, Any]) -> str:
+def source(payload: Recorded) -> str:
     """Where the numbers come from, under the table."""
     made = payload["provenance"]
     commit = f"commit {made['commit']}" if made["commit"] else "no commit recorded"
     return f"\n<sub>`{made['command']}`, {commit}, {made['machine']}</sub>\n"
+
+
+def measured(name: str) -> Callable[[Callable[[Recorded], Shown]], Table]:
+    """Makes a table of a function that turns a recorded file into (head, rows); its source stands under it."""
+
+    def decorate(function: Callable[[Recorded], Shown]) -> Table:
+        @wraps(function)
+        def shown() -> str:
+            payload = recorded(name)
+            return markdown(*function(payload)) + source(payload)
+
+        return shown
+
+    return decorate
 
 
 @table
@@ -71,21 +92,21 @@ def training() -> str:
 
 
 @table
-def training_scaling() -> str:
+@measured("benchmarks/results/train_cuda.json")
+def training_scaling(payload: Recorded) -> Shown:
     """Model-steps per second against the number of stacked models, one row per D."""
-    payload = recorded("benchmarks/results/train_cuda.json")
     counts = list(next(iter(payload["workloads"].values()))["scaling"])
     rows = [
         [D, *(f"{found['scaling'][count]:,.0f}" for count in counts), f"{found['floor']['fraction']:.0%}"]
         for D, found in payload["workloads"].items()
     ]
     head = ["D", *(f"{count} models" for count in counts), "of the floor"]
-    return markdown(head, rows) + source(payload)
+    return head, rows
 
 
 @table
-def certificates() -> str:
-    payload = recorded("benchmarks/results/certificates.json")
+@measured("benchmarks/results/certificates.json")
+def certificates(payload: Recorded) -> Shown:
     rows = [
         [f"`{r['target']}`", r["T"], f"{r['eps']:g}", number(r["bound"]), number(r["attacked"]), number(r["ratio"])]
         for r in payload["table"]
@@ -93,24 +114,24 @@ def certificates() -> str:
         and r["eps"] in (0.1, 0.01)
         and r["target"] in ("min_pair:d=3", "pairwise_max:D=4,d=4,seed=0")
     ]
-    return markdown(["target", "T", "asked", "certified", "attacked", "ratio"], rows) + source(payload)
+    return ["target", "T", "asked", "certified", "attacked", "ratio"], rows
 
 
 @table
-def labels() -> str:
-    payload = recorded("benchmarks/results/labels.json")
+@measured("benchmarks/results/labels.json")
+def labels(payload: Recorded) -> Shown:
     seconds, faster = payload["seconds"], payload["times_faster"]
     rows = [
         [words, f"{seconds[name]:.1f} s", f"{faster[f'{name}_than_plain']:.0f}", f"{faster[f'{name}_than_tuned']:.1f}"]
         for name, words in (("search", "where a C compiler is found"), ("search_without_compiler", "without one"))
     ]
     head = ["labels", "100,000 sequences", "times faster than enumeration", "than enumeration tuned by hand"]
-    return markdown(head, rows) + source(payload)
+    return head, rows
 
 
 @table
-def flow() -> str:
-    payload = recorded("benchmarks/results/flow.json")
+@measured("benchmarks/results/flow.json")
+def flow(payload: Recorded) -> Shown:
     slowest = max(payload["prediction_seconds_at_T_1000000"].values(), key=lambda s: s["wall"])
     sets = payload["flow"]
     rows = [
@@ -121,17 +142,17 @@ def flow() -> str:
         ],
         ["import infoflow", f"{payload['process_seconds']['import infoflow']:.2g} s"],
     ]
-    return markdown(["what", "measured"], rows) + source(payload)
+    return ["what", "measured"], rows
 
 
 @table
-def table11() -> str:
-    payload = recorded("results/infoflow/table11/result.json")
+@measured("results/infoflow/table11/result.json")
+def table11(payload: Recorded) -> Shown:
     head = ["D", "heads", "paper mean", "mean", "median", "quartiles", "failed", "predicted"]
     rows = [
         [number(row[name]) if isinstance(row[name], float) else row[name] for name in head] for row in payload["rows"]
     ]
-    return markdown(head, rows) + source(payload)
+    return head, rows
 
 
 @table
@@ -146,14 +167,14 @@ def heads() -> str:
 
 
 @table
-def collapse() -> str:
-    payload = recorded("benchmarks/results/collapse.json")
+@measured("benchmarks/results/collapse.json")
+def collapse(payload: Recorded) -> Shown:
     rows = [
         [row["recipe"], f"{row['collapsed']} of {row['models']}", row["rollbacks"], f"{row['median']:.1e}",
          f"{row['worst']:.1e}"]
         for row in payload["rows"]
     ]  # fmt: skip
-    return markdown(["recipe", "collapsed", "returns", "median of the best NMSE", "worst"], rows) + source(payload)
+    return ["recipe", "collapsed", "returns", "median of the best NMSE", "worst"], rows
 
 
 def pages() -> list[Path]:

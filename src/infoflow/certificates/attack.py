@@ -61,7 +61,7 @@ def batch_of(heads: int, T: int, most: int = 64) -> int:
 
 
 def starts(rng: np.random.Generator, batch: int, T: int, d: int, round_number: int) -> np.ndarray:
-    """Starting points in the unit box (batch, T, d): a fifth of each kind; later rounds draw new ones."""
+    """Starting points in the unit box (batch, T, d): a sixth of each kind; later rounds draw new ones."""
     kinds = [
         rng.uniform(size=(batch, T, d)),
         rng.integers(0, 2, size=(batch, T, d)).astype(float),

@@ -8,7 +8,6 @@ constant and adds the stated error.
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import Tensor, nn
 
 from infoflow.certificates import Certificate
@@ -44,12 +43,6 @@ class WithOuter(nn.Module):
         values = values[..., None] if self.network.config.outputs == 1 else values
         result: Tensor = self.outer(values)
         return result[..., 0] if self.outer.outputs == 1 and result.ndim == values.ndim else result
-
-    def attack(self, seed: int = 0, seconds: float = 10.0) -> float:
-        from infoflow.certificates.attack import attack
-
-        low, high = (np.array(side) for side in self.header["domain"])
-        return attack(self, self.target, self.header["T"], low, high, seconds, seed).error
 
     def save(self, path: str | Path) -> Path:
         raise InfoFlowError(

@@ -17,7 +17,7 @@ from infoflow.flow.blocks import Block, Piece, choose, flag_choice
 from infoflow.flow.layout import Layout, Refused
 from infoflow.flow.propagation import Arrived, no_errors, propagate
 from infoflow.flow.readout import output_error, read_out
-from infoflow.flow.wiring import SLOT_GAINS, Wiring, state_bounds, value_bound, wire
+from infoflow.flow.wiring import SLOT_GAINS, USUAL_GAIN, Wiring, state_bounds, value_bound, wire
 from infoflow.targets.target import OuterNetwork, Target
 
 # Shares of eps for softmax and for the feed-forward blocks. beta is a field and costs nothing, and accuracy is cheap
@@ -61,17 +61,21 @@ def budget(
     reasons = _call_reasons(eps, weight_bound, rule)
     if reasons:
         raise Refused(reasons)
-    if gain is None and (weight_bound is None or layout.layers == 1):
-        gain = 1.0  # nothing to save: coefficients are free, or no score is stored
-    if gain is None and rule == "plain":
-        gain = 0.25  # the paper's law, width ~ 1/eps; gains of order sqrt(eps) would make it 1/sqrt(eps)
-    if gain is not None:
-        return _fits(_spend(layout, T, eps, weight_bound, rule, gain), layout)
-    return _fits(_fewest_units(layout, T, eps, weight_bound, rule), layout)
+    gain = _settled_gain(layout, weight_bound, rule) if gain is None else gain
+    if gain is None:
+        return _fits(_fewest_units(layout, T, eps, weight_bound, rule), layout)
+    return _fits(_spend(layout, T, eps, weight_bound, rule, gain), layout)
+
+
+def _settled_gain(layout: Layout, weight_bound: float | None, rule: str) -> float | None:
+    """The gain where there is nothing to choose; None where the number of units decides."""
+    if weight_bound is None or layout.layers == 1:
+        return 1.0  # coefficients are free, or no score is stored
+    return USUAL_GAIN if rule == "plain" else None  # gains of order sqrt(eps) would spoil its law, width ~ 1/eps
 
 
 def _fewest_units(layout: Layout, T: int, eps: float, weight_bound: float | None, rule: str) -> Budget:
-    """Downhill over the gains from a quarter; a network that fits the given widths goes before one that does not."""
+    """Downhill over the gains from the usual one; a network that fits the given widths goes before others."""
     found: dict[int, tuple[tuple[int, int], Budget | Refused]] = {}
 
     def units(i: int) -> tuple[int, int]:
@@ -83,7 +87,7 @@ def _fewest_units(layout: Layout, T: int, eps: float, weight_bound: float | None
                 found[i] = (sys.maxsize, 0), refusal
         return found[i][0]
 
-    here = SLOT_GAINS.index(0.25)
+    here = SLOT_GAINS.index(USUAL_GAIN)
     for step in (-1, 1):
         while 0 <= here + step < len(SLOT_GAINS) and units(here + step) < units(here):
             here += step
@@ -214,11 +218,11 @@ def is_flag(wiring: Wiring, index: int, piece: Piece) -> bool:
     return flag is not None and bool(piece.factors[0][flag] != 0.0)
 
 
-def _attempt(chooser: _Chooser, T: int, soft: float, factor: float, weight_bound: float | None) -> Budget | None:
+def _attempt(chooser: _Chooser, T: int, for_softmax: float, factor: float, weight_bound: float | None) -> Budget | None:
     wiring = chooser.wiring
     layout = wiring.layout
     chooser.factor, chooser.fitted = factor, {}
-    betas = _betas(wiring, chooser, T, soft)
+    betas = _betas(wiring, chooser, T, for_softmax)
     chooser.rounding = False
     dry = _total(wiring, chooser, T, (COLD,) * layout.layers, False)
     soft = _total(wiring, no_errors, T, betas, False, zero_readout=True)

@@ -20,6 +20,7 @@ from infoflow.flow.normal_form import Message, NormalForm, Term
 # factor while what reads them grows less (its rule has room), at the price of a larger beta. Which of these gives the
 # fewest units depends on the target and on eps, so `budget` tries them.
 SLOT_GAINS = (1 / 32, 1 / 16, 3 / 32, 1 / 8, 3 / 16, 1 / 4, 5 / 16, 3 / 8, 1 / 2, 1.0)
+USUAL_GAIN = 1 / 4  # where the search begins
 BELOW = 1.0 - 2.0**-50  # entries scaled to at most 1 stay there after rounding
 
 

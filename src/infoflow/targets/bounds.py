@@ -65,13 +65,12 @@ def lipschitz(score: Score, domain: Domain) -> tuple[float, ...]:
         return (constant,) * score.arity
     if isinstance(score, TreeScore):
         slopes = np.zeros((score.arity, score.dim))
-        for i in range(score.dim):
-            for v, unary in enumerate(score.unary):
-                if unary is not None:
-                    slopes[v, i] += unary.derivative(i).bound(radius)[0]
-            for e in score.edges:
-                slopes[e.v, i] += e.left.derivative(i).bound(radius) @ e.right.bound(radius)
-                slopes[e.w, i] += e.left.bound(radius) @ e.right.derivative(i).bound(radius)
+        for v, unary in enumerate(score.unary):
+            if unary is not None:
+                slopes[v] += unary.slopes(radius)[:, 0]
+        for e in score.edges:
+            slopes[e.v] += e.left.slopes(radius) @ e.right.bound(radius)
+            slopes[e.w] += e.right.slopes(radius) @ e.left.bound(radius)
         return tuple(float(norm) * (1 + WIDEN) for norm in np.linalg.norm(slopes, axis=1))
     if isinstance(score, CallableScore) and score.lipschitz is not None:
         return (score.lipschitz,) * score.arity

@@ -88,7 +88,7 @@ class Polynomial:
         result: np.ndarray = np.abs(self.coefficients) @ powers
         return result
 
-    def slopes(self, radius: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d outputs"]:
+    def slopes(self, radius: Float[np.ndarray, " d"] | float) -> Float[np.ndarray, "d outputs"]:
         """`derivative(i).bound(radius)` for every i."""
         one_less = np.maximum(self.exponents[None] - np.eye(self.inputs, dtype=np.int64)[:, None], 0)  # (d, m, d)
         powers = self.exponents.T * np.prod(radius**one_less, axis=2)

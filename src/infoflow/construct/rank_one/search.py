@@ -20,8 +20,8 @@ from infoflow.construct.rank_one.head import attention_average, attention_jacobi
 from infoflow.progress import Progress
 
 EXTREMES = 8  # ids at either end, which must not move out
-CLIMBED = 6  # candidates that are climbed; a climb costs as much as all the others before it
-FEW = 2000  # contexts whose ids are a billion roundings apart whichever candidate is taken
+FEW = 2000  # contexts whose ids stay far apart beside rounding, so that time matters more than the last of the gap
+CLIMBED, CLIMBED_OF_FEW = 6, 2  # candidates that are climbed
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Spread:
 def find_spreads(contexts: Contexts, heads: int = 16, readouts: int = 24, seed: int = 0) -> list[Spread]:
     """heads x readouts candidates of O(M n) and O(M log M), the best of them climbed, best first."""
     rng = np.random.default_rng(seed)
-    climbed = CLIMBED if contexts.size > FEW else 2
+    climbed = CLIMBED if contexts.size > FEW else CLIMBED_OF_FEW
     kept: list[Spread] = []
     with Progress("rank-1 head", heads) as bar:
         for index in range(heads):
