@@ -10,6 +10,7 @@ from click.testing import CliRunner
 import infoflow as iflow
 from infoflow import targets as it
 from infoflow.certificates import Certificate
+from infoflow.certificates import attack as attack_module
 from infoflow.certificates.attack import attack
 from infoflow.cli import cli
 
@@ -109,3 +110,29 @@ def test_names_of_targets_and_constructions_are_disjoint():
     from infoflow.commands.build import CONSTRUCTIONS
 
     assert not set(CONSTRUCTIONS) & set(it.NAMED)
+
+
+def test_a_batch_of_long_sequences_fits_in_memory():
+    for heads, T in ((1, 4), (4, 64), (4, 512), (8, 4096)):
+        batch = attack_module.batch_of(heads, T)
+        assert 1 <= batch <= 64
+        assert batch == 1 or 48 * heads * T * T * batch <= attack_module.MEMORY
+    assert attack_module.batch_of(4, 64) == 64
+    assert attack_module.batch_of(4, 4096) == 1
+
+
+def test_certify_attacks_with_the_batch_that_fits(monkeypatch):
+    monkeypatch.setattr(attack_module, "MEMORY", 1)
+    seen = []
+    network = iflow.build("min_pair", 5, 0.5)
+    network.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
+    assert iflow.certify(network, seconds=0.2).holds
+    assert set(seen) == {1, 2}  # one sequence a step; the precisions see it and one sample
+
+
+def test_single_sequences_take_turns_in_the_kinds_of_starts():
+    rng = np.random.default_rng(0)
+    rounds = [attack_module.starts(rng, 1, 6, 2, number)[0] for number in range(6)]
+    assert set(np.unique(rounds[1])) <= {0.0, 1.0}  # corners
+    assert np.ptp(rounds[2], axis=0).max() == 0.0  # all tokens equal
+    assert len(np.unique(rounds[5], axis=0)) == 2  # one apart from the rest
