@@ -11,9 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from infoflow.errors import InfoFlowError, JobError
+from infoflow.lab import resume
 from infoflow.lab.item import Context
 from infoflow.lab.papers.softmax_attention.tasks import Sequences, Truncated
-from infoflow.lab.supervised import Adam, Cell, Samples, Schedule, spread, throughput, train_grid, train_stack
+from infoflow.lab.supervised import Adam, Cell, Samples, Schedule, Training, spread, throughput, train_grid, train_stack
+from infoflow.nn import files
 from infoflow.nn.transformer import Linear
 
 CPU = torch.device("cpu")
@@ -21,14 +23,16 @@ SMALL = Truncated(n=3, p=4, H=2, a=-1.0, b=1.0, d=2, hidden=4, count=20)
 SHORT = Schedule(epochs=2, batch=6, lr=1e-2)
 
 
-def quiet(epoch: int) -> None:
-    pass
+def trained(task: Any, seeds: list[int], schedule: Schedule = SHORT) -> list[dict[str, Any]]:
+    records = train_stack(task, schedule, seeds, CPU)
+    assert records is not None
+    return records
 
 
 @pytest.mark.parametrize("task", [SMALL, Sequences(n=3, p=4, H=2, hidden=4, d=2, m=3, count=20)])
 def test_stacked_equals_alone(task: Any) -> None:
-    together = train_stack(task, SHORT, [3, 1, 4], CPU, quiet)
-    alone = [train_stack(task, SHORT, [seed], CPU, quiet)[0] for seed in (3, 1, 4)]
+    together = trained(task, [3, 1, 4])
+    alone = [trained(task, [seed])[0] for seed in (3, 1, 4)]
     for one, other in zip(together, alone, strict=True):
         for name, curve in one["curves"].items():
             assert curve == pytest.approx(other["curves"][name], rel=1e-4)
@@ -75,12 +79,12 @@ class Affine(nn.Module):
 
 
 def test_a_model_that_explodes_fails_alone() -> None:
-    good, bad, other = train_stack(Exploding(), SHORT, [0, 1, 2], CPU, quiet)
+    good, bad, other = trained(Exploding(), [0, 1, 2])
     assert bad["failed"]
     assert bad["final"] == {"mse": None}
     assert not good["failed"]
     assert not other["failed"]
-    assert good["final"] == train_stack(Exploding(), SHORT, [0], CPU, quiet)[0]["final"]
+    assert good["final"] == trained(Exploding(), [0])[0]["final"]
     assert spread([good, bad], "mse") == (good["final"]["mse"], 0.0)
     assert spread([bad], "mse") == (None, None)
 
@@ -101,11 +105,55 @@ def test_a_store_resumes(tmp_path: Path) -> None:
     assert len(list(context.store.glob("*.json"))) == 2
 
 
-def test_time_up_says_how_to_go_on(tmp_path: Path) -> None:
-    late = Context("quick", tmp_path, seconds=-1.0)
+def stopped_after(epochs: int, path: Path, schedule: Schedule) -> None:
+    """Train that many epochs, save, and end as a killed run would."""
+    training = Training(SMALL, schedule, [3, 1], CPU)
+    training.look()
+    for _ in range(epochs):
+        training.one_epoch()
+    resume.save(path, training)
+
+
+@pytest.mark.parametrize("epochs", [1, 3, 4])
+def test_a_stopped_stack_ends_as_an_unbroken_one(tmp_path: Path, epochs: int) -> None:
+    schedule, path = Schedule(epochs=5, batch=6, lr=1e-2, evaluate_every=2), tmp_path / "state.safetensors"
+    stopped_after(epochs, path, schedule)
+    seen: list[int] = []
+    again = train_stack(SMALL, schedule, [3, 1], CPU, seen.append, path)
+    assert seen == list(range(epochs + 1, 6))
+    assert again is not None
+    for one, other in zip(again, trained(SMALL, [3, 1], schedule), strict=True):
+        assert one["curves"] == other["curves"]  # bit for bit
+        assert one["epochs"] == other["epochs"] == [0, 2, 4, 5]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "other seeds", "other length", "curve", "stream"])
+def test_a_state_that_does_not_fit_is_passed_over(tmp_path: Path, damage: str) -> None:
+    schedule, path = Schedule(epochs=5, batch=6, lr=1e-2), tmp_path / "state.safetensors"
+    stopped_after(3, path, schedule)
+    _, tensors, header = files.read(path)
+    if damage == "truncated":
+        path.write_bytes(path.read_bytes()[:-100])
+    elif damage == "curve":
+        files.write(path, resume.KIND, tensors, header | {"curve": [[0, {"mse": ["x", 1.0]}]]})
+    elif damage == "stream":
+        files.write(path, resume.KIND, tensors | {"stream.0": torch.zeros_like(tensors["stream.0"])}, header)
+    seeds = [3, 1, 4] if damage == "other seeds" else [3, 1]
+    training = Training(SMALL, Schedule(3, 6, 1e-2) if damage == "other length" else schedule, seeds, CPU)
+    before = [parameter.clone() for parameter in training.network.parameters()]
+    assert not resume.restore(path, training)
+    assert training.epoch == 0
+    assert all(map(torch.equal, before, training.network.parameters()))
+
+
+def test_time_up_saves_and_the_same_call_goes_on(tmp_path: Path) -> None:
     with pytest.raises(JobError, match="goes on from"):
-        train_grid(late, grid(0), "test")
-    assert not late.store.exists()
+        train_grid(Context("quick", tmp_path, seconds=0.0), grid(0), "test")
+    (state,) = (tmp_path / "store" / "checkpoints").iterdir()
+    assert state.suffix == ".safetensors"
+    record = train_grid(Context("quick", tmp_path), grid(0), "test")["cell"][0]
+    assert record["final"] == trained(SMALL, [0])[0]["final"]
+    assert not state.exists()
 
 
 def test_a_damaged_cell_is_one_sentence(tmp_path: Path) -> None:

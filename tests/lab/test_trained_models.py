@@ -11,7 +11,7 @@ from infoflow.lab.papers.rank_one.figure1.model import PADDING, Tagging, synthet
 from infoflow.lab.papers.softmax_attention.figure2 import item as figure2
 from infoflow.lab.papers.softmax_attention.model import Guided
 from infoflow.lab.papers.softmax_attention.tasks import Sequences, Truncated, slope
-from infoflow.lab.supervised import Schedule, train_stack
+from infoflow.lab.supervised import Schedule, Training, train_stack
 
 
 def test_the_guided_head_contains_theorem_3_4() -> None:
@@ -94,8 +94,9 @@ def test_text_made_in_code_needs_the_sentence_and_never_the_order() -> None:
 
 
 def test_a_rank_one_model_memorises_a_little() -> None:
-    record = train_stack(tagging(), Schedule(60, 2, 3e-2, 60), [0], torch.device("cpu"), lambda epoch: None)[0]
-    assert record["final"]["accuracy"] == pytest.approx(1.0)
+    records = train_stack(tagging(), Schedule(60, 2, 3e-2, 60), [0], torch.device("cpu"))
+    assert records is not None
+    assert records[0]["final"]["accuracy"] == pytest.approx(1.0)
 
 
 def test_trimming_takes_padding_only_and_changes_nothing() -> None:
@@ -105,9 +106,28 @@ def test_trimming_takes_padding_only_and_changes_nothing() -> None:
     network = task.network((1,))
     for parameter in network.parameters():
         parameter.data.normal_(generator=torch.Generator().manual_seed(0))
-    short_x, short_y = task.trim(x[None, :2], y[None, :2])
-    assert short_x.shape == short_y.shape == (1, 2, 16)
+    assert task.columns(x[None]).tolist() == [[16, 16, 48]]
+    short_x, short_y = x[None, :2, :16], y[None, :2, :16]
     with torch.no_grad():
         whole, trimmed = task.loss(network(x[None, :2]), y[None, :2]), task.loss(network(short_x), short_y)
     torch.testing.assert_close(whole, trimmed)
-    assert task.trim(x[None], y[None])[0].shape == (1, 3, 40)
+
+
+def test_batches_are_cut_to_their_longest_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a stack trained on cut batches ends as one trained on whole ones."""
+    long = [f"w{i}" for i in range(40)]
+    text = TaggedText([["a", "b"], ["b"], long, ["c"]], [["X", "Y"], ["X"], ["X", "Y"] * 20, ["Y"]])
+    task, schedule = Tagging(text, "test", 1, size=4, width=8), Schedule(3, 2, 1e-2)
+    training = Training(task, schedule, [0], torch.device("cpu"))
+    widths = []
+    advance = training.advance
+    monkeypatch.setattr(training, "advance", lambda x, y: (widths.append(x.shape[-1]), advance(x, y)))
+    for _ in range(3):
+        training.one_epoch()
+    assert sorted(set(widths)) == [16, 40]
+    whole = Training(task, schedule, [0], torch.device("cpu"))
+    whole.columns = None
+    for _ in range(3):
+        whole.one_epoch()
+    for one, other in zip(training.network.parameters(), whole.network.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)

@@ -3,7 +3,7 @@
 Models of one shape are stacked along a leading axis and trained in one pass with Adam. A model draws its weights, its
 data where these are its own, and the order in which it sees them from its own seed, and every operation carries the
 model axis, so a model ends as if it had been trained alone (up to rounding). Each finished model is one JSON file in
-the item's store, so a stopped item goes on with the models that are missing.
+the item's store, so a stopped item goes on with the models that are missing, and a stopped stack from its last state.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import inf
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 
 from infoflow.errors import InfoFlowError, JobError
 from infoflow.files import write_json
+from infoflow.lab import resume
 from infoflow.lab.item import Context, note_training
 from infoflow.progress import Progress
 from infoflow.train.device import check_device
@@ -27,6 +29,7 @@ from infoflow.train.loop import WARM_UP
 from infoflow.train.stack import BETAS, EPS
 
 EVALUATED = 256  # test samples in one pass
+SAVE_EVERY = 60.0  # seconds between checkpoints of a stack
 FORMAT = 1  # changes when the same cell would give other numbers
 
 
@@ -72,9 +75,13 @@ class Task(Protocol):
 
 @runtime_checkable
 class Padded(Protocol):
-    """A task whose samples differ in length: columns of a batch that hold padding alone need not be computed."""
+    """A task whose samples differ in length: columns of a batch that hold padding alone are not computed."""
 
-    def trim(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]: ...
+    def columns(self, x: Tensor) -> Int[Tensor, "M N"]:
+        """How many leading columns of every sample a batch that holds it must keep."""
+
+
+Measured = tuple[int, dict[str, list[float | None]]]  # an epoch, and every measure of every model after it
 
 
 @dataclass(frozen=True)
@@ -109,33 +116,95 @@ def stacked(make: Callable[[tuple[int, ...]], Any], seeds: Sequence[int]) -> nn.
     return network
 
 
-def train_stack(
-    task: Task, schedule: Schedule, seeds: Sequence[int], device: torch.device, progress: Callable[[int], None]
-) -> list[dict[str, Any]]:
-    """Train the models of `seeds` together; one plain dictionary per model: curves of every measure and what is kept.
+class Training:
+    """A stack on its way: all that decides how it goes on, as it is between two epochs.
 
     The loss of each model enters the sum once, so gradients and Adam's steps never mix models.
     """
-    start = time.perf_counter()
-    network = stacked(task.network, seeds).to(device)
-    data = task.samples(seeds)
-    data = Samples(data.x.to(device), data.y.to(device), data.x_test.to(device), data.y_test.to(device))
-    advance = Stepper(task, network, Adam(network, schedule.lr))
-    curve = [(0, evaluate(task, network, data, len(seeds)))]
-    streams = [torch.Generator().manual_seed(2**32 + seed) for seed in seeds]
-    count = data.x.shape[1]
-    for epoch in range(1, schedule.epochs + 1):
-        order = torch.stack([torch.randperm(count, generator=stream) for stream in streams]).to(device)
-        for chosen in order.split(schedule.batch, dim=1):
+
+    def __init__(self, task: Task, schedule: Schedule, seeds: Sequence[int], device: torch.device) -> None:
+        self.task, self.schedule, self.models = task, schedule, len(seeds)
+        self.network = stacked(task.network, seeds).to(device)
+        self.optimiser = Adam(self.network, schedule.lr)
+        self.streams = [torch.Generator().manual_seed(2**32 + seed) for seed in seeds]
+        data = task.samples(seeds)
+        # Known on the CPU: asking the GPU for the length of every batch would make it wait for each step.
+        self.columns = task.columns(data.x) if isinstance(task, Padded) else None
+        self.data = Samples(data.x.to(device), data.y.to(device), data.x_test.to(device), data.y_test.to(device))
+        self.advance = Stepper(task, self.network, self.optimiser)
+        self.epoch = 0
+        self.seconds = 0.0
+        self.curve: list[Measured] = []
+
+    def look(self) -> None:
+        self.curve.append((self.epoch, evaluate(self.task, self.network, self.data, self.models)))
+
+    def one_epoch(self) -> None:
+        """A fresh permutation for every model, all its batches, and a look where one is due."""
+        data, schedule = self.data, self.schedule
+        order = torch.stack([torch.randperm(data.x.shape[1], generator=stream) for stream in self.streams])
+        there = order.to(data.x.device)
+        for here, chosen in zip(order.split(schedule.batch, 1), there.split(schedule.batch, 1), strict=True):
             x, y = pick(data.x, chosen), pick(data.y, chosen)
-            advance(*(task.trim(x, y) if isinstance(task, Padded) else (x, y)))
-        if epoch % schedule.evaluate_every == 0 or epoch == schedule.epochs:
-            curve.append((epoch, evaluate(task, network, data, len(seeds))))
-        progress(epoch)
-    with torch.no_grad():
-        kept = task.keep(network, data)
-    seconds = time.perf_counter() - start
-    return [_record(curve, kept[i], i, seconds, len(seeds)) for i in range(len(seeds))]
+            if self.columns is not None:
+                longest = int(pick(self.columns, here).max())
+                x, y = x[..., :longest], y[..., :longest]
+            self.advance(x, y)
+        self.epoch += 1
+        if self.epoch % schedule.evaluate_every == 0 or self.epoch == schedule.epochs:
+            self.look()
+
+    def records(self) -> list[dict[str, Any]]:
+        """One plain dictionary per model: curves of every measure and what is kept."""
+        with torch.no_grad():
+            kept = self.task.keep(self.network, self.data)
+        return [self._record(i, kept[i]) for i in range(self.models)]
+
+    def _record(self, index: int, kept: dict[str, Any]) -> dict[str, Any]:
+        names = list(self.curve[0][1])
+        final = {name: self.curve[-1][1][name][index] for name in names}
+        return {
+            "epochs": [epoch for epoch, _ in self.curve],
+            "curves": {name: [values[name][index] for _, values in self.curve] for name in names},
+            "final": final,
+            "failed": any(value is None for value in final.values()),
+            "kept": kept,
+            "seconds": round(self.seconds, 3),
+            "stacked": self.models,
+        }
+
+
+def train_stack(
+    task: Task,
+    schedule: Schedule,
+    seeds: Sequence[int],
+    device: torch.device,
+    progress: Callable[[int], None] = lambda epoch: None,
+    path: Path | None = None,
+    until: float = inf,
+) -> list[dict[str, Any]] | None:
+    """Train the models of `seeds` together; None when `until` (monotonic seconds) came first.
+
+    With a `path` the state is written there now and then, and at `until`; a later call goes on from it and ends with
+    the numbers of an unbroken run.
+    """
+    training = Training(task, schedule, seeds, device)
+    if path is None or not resume.restore(path, training):
+        training.look()
+    began = saved = time.monotonic()
+    before = training.seconds
+    while training.epoch < schedule.epochs:
+        if time.monotonic() >= until:
+            if path is not None:
+                resume.save(path, training)
+            return None
+        training.one_epoch()
+        training.seconds = before + time.monotonic() - began
+        progress(training.epoch)
+        if path is not None and training.epoch < schedule.epochs and time.monotonic() - saved > SAVE_EVERY:
+            resume.save(path, training)
+            saved = time.monotonic()
+    return training.records()
 
 
 class Adam:
@@ -219,29 +288,15 @@ def pick(values: Tensor, chosen: Int[Tensor, "M B"]) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate(task: Task, network: nn.Module, data: Samples, models: int) -> dict[str, Float[Tensor, " M"]]:
-    """The mean of every measure over the test samples, in float64."""
+def evaluate(task: Task, network: nn.Module, data: Samples, models: int) -> dict[str, list[float | None]]:
+    """The mean of every measure over the test samples, in float64, for every model; None where it is not finite."""
     totals: dict[str, Tensor] = {}
     count = data.x_test.shape[1]
     for rows in torch.arange(count, device=data.x_test.device).split(EVALUATED):
         chosen = rows.expand(models, -1)
         for name, values in task.errors(network(pick(data.x_test, chosen)), pick(data.y_test, chosen)).items():
             totals[name] = totals.get(name, 0) + values.double().sum(1)
-    return {name: (total / count).cpu() for name, total in totals.items()}
-
-
-def _record(curve: list[Any], kept: dict[str, Any], index: int, seconds: float, models: int) -> dict[str, Any]:
-    names = list(curve[0][1])
-    final = {name: _finite(float(curve[-1][1][name][index])) for name in names}
-    return {
-        "epochs": [epoch for epoch, _ in curve],
-        "curves": {name: [_finite(float(values[name][index])) for _, values in curve] for name in names},
-        "final": final,
-        "failed": any(value is None for value in final.values()),
-        "kept": kept,
-        "seconds": round(seconds, 3),
-        "stacked": models,
-    }
+    return {name: [_finite(value) for value in (total / count).tolist()] for name, total in totals.items()}
 
 
 def _finite(value: float) -> float | None:
@@ -260,27 +315,36 @@ def train_grid(
             same = json.dumps({**cell.identity(), "seed": 0}, sort_keys=True)
             groups.setdefault(same, []).append(cell)
     parts = [group[at : at + stack] for group in groups.values() for at in range(0, len(group), stack)]
-    begin = time.monotonic()
+    until = inf if context.seconds is None else time.monotonic() + context.seconds
     with Progress(title, sum(part[0].schedule.epochs for part in parts)) as bar:
         done = 0
         for number, part in enumerate(parts):
-            if context.seconds is not None and time.monotonic() - begin > context.seconds:
+            before = done
+            if not _train_part(context, part, device, lambda epoch, before=before: bar.update(before + epoch), until):  # type: ignore[misc]
                 raise JobError(
                     f"expected to finish {len(parts)} stacks of {title}, finished {number} in {context.seconds:g} s; "
                     f"the same call goes on from {context.store}."
                 )
-            before = done
-            _train_part(context, part, device, lambda epoch, before=before: bar.update(before + epoch))  # type: ignore[misc]
             done += part[0].schedule.epochs
     return {name: [_read(_path(context, cell.key), cell) for cell in members] for name, members in grid.items()}
 
 
-def _train_part(context: Context, part: list[Cell], device: torch.device, progress: Callable[[int], None]) -> None:
+def _train_part(
+    context: Context, part: list[Cell], device: torch.device, progress: Callable[[int], None], until: float
+) -> bool:
+    """Whether the part was finished in time; its results are in the store then."""
+    name = hashlib.sha256(" ".join(cell.key for cell in part).encode()).hexdigest()[:24]
+    state = context.store / "checkpoints" / f"{name}.safetensors"
     seeds = [cell.seed for cell in part]
-    for cell, record in zip(part, train_stack(part[0].task, part[0].schedule, seeds, device, progress), strict=True):
+    records = train_stack(part[0].task, part[0].schedule, seeds, device, progress, state, until)
+    if records is None:
+        return False
+    for cell, record in zip(part, records, strict=True):
         payload = {"key": cell.key, "identity": cell.identity(), "device": str(device), **record}
         write_json(_path(context, cell.key), payload)
     note_training(context)
+    state.unlink(missing_ok=True)
+    return True
 
 
 def _path(context: Context, key: str) -> Path:

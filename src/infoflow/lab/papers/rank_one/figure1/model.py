@@ -95,11 +95,10 @@ class Tagging:
         x, y, _, _ = self.table
         return Samples(x[None], y[None], x[None], y[None])
 
-    def trim(self, x: Int[Tensor, "M B n"], y: Int[Tensor, "M B n"]) -> tuple[Tensor, Tensor]:
-        """Sentences fill their rows from the left, so what lies right of the longest is padding."""
-        longest = int((x != PADDING).sum(-1).max())
-        kept = -(-longest // COLUMNS) * COLUMNS
-        return x[..., :kept], y[..., :kept]
+    def columns(self, x: Int[Tensor, "M N n"]) -> Int[Tensor, "M N"]:
+        """Sentences fill their rows from the left, so what lies right of the last word is padding."""
+        lengths = (x != PADDING).sum(-1)
+        return (lengths + COLUMNS - 1) // COLUMNS * COLUMNS
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         """Cross-entropy over real tokens, the mean of each model's batch."""
