@@ -17,7 +17,7 @@ from infoflow.nn.fused import fused_attention
 from infoflow.progress import Progress
 from infoflow.provenance import provenance
 from infoflow.train.benchmark import kernel_errors
-from infoflow.train.kernels.layer import Fused, pool_fits
+from infoflow.train.kernels.layer import Fused, pool_runs
 
 LENGTHS = (1, 2, 17, 64, 200, 256, 257, 300, 384, 512)
 HEADS = (2, 4, 6)
@@ -56,7 +56,8 @@ def main(folder: Path) -> None:
             if kernel == "layer":
                 D, T = case
                 errors = kernel_errors(D, device, Fused(), T)
-                row = {"D": D, "T": T, "pool": "fused" if pool_fits(T, 4 * (D + 1), device) else "plain"}
+                fused = pool_runs(T, 4 * (D + 1), 16 * D, D, "gelu", Fused().precision, device)
+                row = {"D": D, "T": T, "pool": "fused" if fused else "plain"}
             else:
                 size, queries, keys = case
                 errors = attention_errors(size, queries, keys, device)

@@ -105,6 +105,19 @@ def training_scaling(payload: Recorded) -> Shown:
 
 
 @table
+@measured("benchmarks/results/kernels_cuda.json")
+def kernel_accuracy(payload: Recorded) -> Shown:
+    """Largest relative error of outputs and gradients of the token layer; in brackets where the pool is plain."""
+    rows = [row for row in payload["rows"] if row["kernel"] == "layer"]
+    lengths = sorted({row["T"] for row in rows})
+    worst = {(row["D"], row["T"]): (row["worst"], row["pool"]) for row in rows}
+    shown = {key: number(value) if pool == "fused" else f"({number(value)})" for key, (value, pool) in worst.items()}
+    return ["D", *(f"T = {T}" for T in lengths)], [
+        [D, *(shown[D, T] for T in lengths)] for D in sorted({row["D"] for row in rows})
+    ]
+
+
+@table
 @measured("benchmarks/results/certificates.json")
 def certificates(payload: Recorded) -> Shown:
     rows = [
@@ -148,7 +161,7 @@ def flow(payload: Recorded) -> Shown:
 @table
 @measured("results/infoflow/table11/result.json")
 def table11(payload: Recorded) -> Shown:
-    head = ["D", "heads", "paper mean", "mean", "median", "quartiles", "failed", "predicted"]
+    head = ["D", "heads", "paper mean", "mean", "median", "quartiles", "unlearned", "predicted"]
     rows = [
         [number(row[name]) if isinstance(row[name], float) else row[name] for name in head] for row in payload["rows"]
     ]

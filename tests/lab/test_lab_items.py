@@ -80,3 +80,12 @@ def test_younger_fields_leave_old_keys_alone() -> None:
     assert len({run(r).key for r in (Recipe(), Recipe(residual=False), Recipe(encoder_activation="relu"))}) == 3
     config = run(Recipe(residual=False, encoder="mlp", encoder_activation="relu")).config()
     assert (config.residual, config.encoder_activation, config.activation) == (False, "relu", "gelu")
+
+
+def test_table12_draws_what_was_asked(tmp_path: Path) -> None:
+    """Its parts may leave one side of the figure empty, which has no logarithm."""
+    from infoflow.lab.papers.infoflow.table12.item import _figure
+
+    row = {"target": "pair", "T": 17, "size": "(2,2) E=24", "label std": 0.07, "paper": None, "mean": 0.5}
+    _figure([row]).savefig(tmp_path / "control.svg")
+    _figure([row, {**row, "target": "triangle", "T": 12, "paper": 0.4}]).savefig(tmp_path / "both.svg")

@@ -37,7 +37,8 @@ def test_a_collapsed_model_is_counted() -> None:
 
     found = [result(0.01, 1.0), result(0.01, 0.02), result(0.95, 0.99), result(0.3, None)]
     assert [one.collapsed for one in found] == [True, False, False, True]
-    assert summary(found).collapsed == 2
+    assert [one.unlearned for one in found] == [False, False, True, False]
+    assert (summary(found).collapsed, summary(found).unlearned) == (2, 1)
 
 
 def test_the_last_incomplete_batch_is_left_out_and_a_batch_never_exceeds_the_samples() -> None:

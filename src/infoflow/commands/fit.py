@@ -99,6 +99,8 @@ def _text(run: Any, found: list[Any], store: Path) -> str:
             f"  mean {total.mean:.2e}  median {total.median:.2e}  quartiles {total.quartiles_text()}  "
             f"failed {total.failed} of {total.models}"
         )
+    if total.unlearned:
+        lines.append(f"  {total.unlearned} never came below half the labels' variance: train longer, or take --warm-up")
     if total.collapsed:
         lines.append(f"  {total.collapsed} learned, then fell back to a constant: take a smaller --lr, or --rollback 8")
     if found:

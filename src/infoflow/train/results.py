@@ -44,6 +44,11 @@ class Result:
         """Whether it had learned (NMSE below 1/2) and ends as a constant (above 0.9): the rate was too high for it."""
         return self.best is not None and self.best < 0.5 and (self.final is None or self.final > 0.9)
 
+    @property
+    def unlearned(self) -> bool:
+        """Whether it never came below half the variance of the labels."""
+        return self.best is None or self.best >= 0.5
+
     def network(self) -> "Transformer":
         """The model at its best evaluation, in the target's own units."""
         if self.model is not None:
@@ -80,6 +85,7 @@ class Summary:
 
     models: int
     failed: int  # diverged, or never finite
+    unlearned: int  # never learned; their best value still enters
     collapsed: int  # learned, then fell back to a constant; their best value still enters
     mean: float | None
     median: float | None
@@ -102,12 +108,13 @@ def summary(results: Iterable[Result | None]) -> Summary:
     found = [result for result in results if result is not None]
     values = sorted(result.best for result in found if result.best is not None)
     failed = sum(result.status != "ok" or result.best is None for result in found)
+    unlearned = sum(result.unlearned for result in found)
     collapsed = sum(result.collapsed for result in found)
     if not values:
-        return Summary(len(found), failed, collapsed, None, None, None, None, None)
+        return Summary(len(found), failed, unlearned, collapsed, None, None, None, None, None)
     low, _, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
     middle = (statistics.fmean(values), statistics.median(values), (low, high))
-    return Summary(len(found), failed, collapsed, *middle, values[0], values[-1])
+    return Summary(len(found), failed, unlearned, collapsed, *middle, values[0], values[-1])
 
 
 def finite(value: float) -> float | None:

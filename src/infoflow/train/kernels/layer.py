@@ -5,6 +5,7 @@ is `triton_layer.py`, for float32 on a CUDA device (or in Triton's interpreter, 
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -42,7 +43,7 @@ def token_layer(
     if fused is None:
         return reference(X, A, G, g, U, scale, activation)
     Z: Tensor = Attend.apply(X, A)
-    if not pool_fits(X.shape[-1], Z.shape[-2], X.device):
+    if not pool_runs(X.shape[-1], Z.shape[-2], G.shape[-1], U.shape[2], activation, fused.precision, X.device):
         return pool(Z.transpose(-1, -2).flatten(1, 2), G, g, U, scale, activation)
     out: Tensor = Pool.apply(Z, G, g, U, scale, activation, fused.precision)
     return out
@@ -78,15 +79,29 @@ def fits(T: int, d: int) -> bool:
 
 
 def pool_bytes(T: int, zdim: int) -> int:
-    """Shared memory of one program: the backward pass keeps four float32 tiles (z, tokens); measured on an H200."""
+    """Shared memory that one program of the pool kernel takes at least: four float32 tiles (z, tokens) going back."""
     return 16 * block(T) * block(zdim)
 
 
-def pool_fits(T: int, zdim: int, device: torch.device) -> bool:
+@lru_cache(maxsize=256)
+def pool_runs(T: int, zdim: int, w: int, k: int, activation: str, precision: str, device: torch.device) -> bool:
+    """Whether the pool kernel of these sizes fits this device, forward and backward: tried once, on zeros.
+
+    How much shared memory a program takes is Triton's choice (T = 257 with z = 12 takes twice `pool_bytes`), so it is
+    asked, not computed. The batch of 16 makes the compiled program the one that training uses.
+    """
     if device.type != "cuda":  # Triton's interpreter
         return True
-    properties: Any = torch.cuda.get_device_properties(device)
-    return bool(pool_bytes(T, zdim) <= properties.shared_memory_per_block_optin)
+    from triton.runtime.errors import OutOfResources
+
+    shapes = ((1, 16, zdim, T), (1, zdim, w), (1, w), (1, 16, k, w))
+    inputs = [torch.zeros(shape, device=device, requires_grad=True) for shape in shapes]
+    try:
+        with torch.enable_grad():
+            Pool.apply(*inputs, 1.0, activation, precision).sum().backward()
+    except OutOfResources:
+        return False
+    return True
 
 
 class Attend(torch.autograd.Function):

@@ -61,6 +61,7 @@ def run(context: Context) -> Outcome:
                 "median": summary.median,
                 "quartiles": summary.quartiles_text(),
                 "failed": summary.failed,
+                "unlearned": summary.unlearned,
                 "collapsed": summary.collapsed,
                 "predicted": said.verdict,
                 "logit std at 1e-4": None if said.temperature is None else said.temperature.logit_std[-1],

@@ -180,6 +180,8 @@ def _figure(rows: list[dict[str, Any]]) -> Any:
     figure, (left, right) = style.figure(9.0, 3.6, 1, 2)
     for position, size in enumerate(SIZES):
         chosen = [row for row in rows if row["target"] == "triangle" and row["size"] == size]
+        if not chosen:
+            continue
         colour = style.COLOURS[position]
         left.plot(
             [r["T"] for r in chosen], [r["mean"] for r in chosen], marker="o", color=colour, label=f"{size}, ours"
@@ -204,18 +206,19 @@ def _figure(rows: list[dict[str, Any]]) -> Any:
             color=style.COLOURS[position],
             label=which,
         )
-    left.set_xscale("log")
+    left.set_title("triangle-center against T")
+    right.set_title("the same, against how much the label varies")
     left.set_xlabel("T")
-    left.set_xticks(LENGTHS, [str(T) for T in LENGTHS], fontsize=7)
-    left.minorticks_off()
-    right.set_xscale("log")
-    right.invert_xaxis()
     right.set_xlabel("standard deviation of the label")
-    for axes, title in ((left, "triangle-center against T"), (right, "the same, against how much the label varies")):
-        axes.set_yscale("log")
+    right.invert_xaxis()
+    for axes in (left, right):
         axes.set_ylabel("best validation NMSE")
-        axes.set_title(title)
-        axes.legend(fontsize=7)
+        if axes.has_data():  # parts that train the control alone leave the left side empty: no logarithm of nothing
+            axes.set(xscale="log", yscale="log")
+            axes.legend(fontsize=7)
+    if left.has_data():
+        left.set_xticks(LENGTHS, [str(T) for T in LENGTHS], fontsize=7)
+        left.minorticks_off()
     return figure
 
 
