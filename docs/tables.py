@@ -56,7 +56,13 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def source(payload: Recorded) -> str:
-    """Where the numbers come from, under the table."""
+    """Where the numbers come from, under the table: of a lab item the calls that trained, which may be several."""
+    if payload.get("trained"):
+        commits, machines = (
+            ", ".join(sorted({call[name] for call in payload["trained"]})) for name in ("commit", "machine")
+        )
+        command = f"infoflow reproduce {payload['item']} --preset {payload['preset']}"
+        return f"\n<sub>`{command}`, trained at commit {commits}, {machines}</sub>\n"
     made = payload["provenance"]
     commit = f"commit {made['commit']}" if made["commit"] else "no commit recorded"
     return f"\n<sub>`{made['command']}`, {commit}, {made['machine']}</sub>\n"
@@ -176,7 +182,7 @@ def heads() -> str:
     counts = sorted({h for _, h in found})
     rows = [[T, *(f"{found[T, h]:.1e}" for h in counts)] for T in sorted({T for T, _ in found})]
     head = ["T", *(f"{h} head{'s' * (h > 1)}" for h in counts)]
-    return markdown(head, rows) + source({"provenance": payload["trained"][0]})
+    return markdown(head, rows) + source(payload)
 
 
 @table

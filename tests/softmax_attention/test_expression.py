@@ -67,6 +67,20 @@ def test_intervals_contain_every_value(name, low, width, part):
     assert np.isnan(value) or image.low <= value <= image.high
 
 
+@pytest.mark.parametrize(
+    ("name", "at"), [("reciprocal", 5e-324), ("reciprocal", -5e-324), ("exp", 1000.0), ("exp", -1000.0)]
+)
+def test_intervals_at_the_ends_of_the_floats(name, at):
+    """Overflow leaves a bound that is a number, below the true value, which is finite."""
+    with np.errstate(all="ignore"):
+        image = getattr(intervals, name)(Interval(np.array(at), np.array(at)))
+        squared = intervals.integer_power(Interval(np.array(1e200), np.array(2e200)), 2)
+    assert image.low <= image.high
+    assert image.low < np.inf
+    assert image.high > -np.inf
+    assert 1e308 < squared.low < squared.high == np.inf
+
+
 @settings(max_examples=200)
 @given(*[st.floats(-5, 5)] * 2, *[st.floats(0, 3)] * 2, *[st.floats(0, 1)] * 2, st.integers(1, 7))
 def test_sums_products_and_powers_contain_every_value(a, b, wide_a, wide_b, s, t, k):

@@ -44,6 +44,22 @@ class States:
     readout: Tensor | None = None  # what the read-out block sees
 
 
+def project(
+    x: Float[Tensor, "... inputs"], weight: Float[Tensor, "... outputs inputs"], bias: Tensor | None = None
+) -> Float[Tensor, "... outputs"]:
+    """x (*stack, .., inputs) times weight (*stack, outputs, inputs): one product per model, over all its rows at once.
+
+    A broadcast product would treat every sequence as a product of its own: it copies the weights of a stack for each,
+    and forms the weights' gradient once for each before it adds them up.
+    """
+    stack = weight.ndim - 2
+    if not stack:
+        return nn.functional.linear(x, weight, bias)
+    rows, turned = x.flatten(stack, -2), weight.transpose(-1, -2)
+    y = rows @ turned if bias is None else rows @ turned + bias.unsqueeze(-2)
+    return y.view(*x.shape[:-1], weight.shape[-2])
+
+
 class Linear(nn.Module):
     """y = x W' + b with optional leading model axes on W (*stack, out, in) and b (*stack, out)."""
 
@@ -53,12 +69,7 @@ class Linear(nn.Module):
         self.bias = nn.Parameter(torch.empty(*stack, outputs))
 
     def forward(self, x: Float[Tensor, "... inputs"]) -> Float[Tensor, "... outputs"]:
-        stack = self.weight.ndim - 2
-        extra = x.ndim - stack - 2  # axes between the model axes and (rows, inputs)
-        weight, bias = self.weight.transpose(-1, -2), self.bias.unsqueeze(-2)
-        for _ in range(extra):
-            weight, bias = weight.unsqueeze(stack), bias.unsqueeze(stack)
-        return x @ weight + bias
+        return project(x, self.weight, self.bias)
 
 
 class FeedForward(nn.Module):
@@ -103,11 +114,10 @@ class AttentionLayer(nn.Module):
         visible: Bool[Tensor, "..."] | None = None,
     ) -> Tensor:
         """x holds the T tokens and, behind them, the CLS when there is one; returns x' for the CLS only or for all."""
-        stack = self.query.ndim - 3
         asked = x[..., T:, :] if cls_only else x
-        q = _heads(asked, self.query, stack)  # (*stack, B, h, queries, n)
-        k = _heads(x[..., :T, :], self.key, stack)
-        v = k if self.value is None else _heads(x[..., :T, :], self.value, stack)
+        q = _heads(asked, self.query)  # (*stack, B, h, queries, n)
+        k = _heads(x[..., :T, :], self.key)
+        v = k if self.value is None else _heads(x[..., :T, :], self.value)
         mask = self._visible(asked.shape[-2], T, cls_only, x.device)
         if visible is not None:
             visible = visible.unsqueeze(-3)  # the same for every head
@@ -119,7 +129,7 @@ class AttentionLayer(nn.Module):
             if states is not None:
                 states.weights.append(weights)
         joined = out.transpose(-3, -2).flatten(-2)  # (*stack, B, queries, h n): head i is block i
-        update = joined @ self.output.transpose(-1, -2).unsqueeze(stack)
+        update = project(joined, self.output)
         result = asked + update if self.residual else update
         result = result if self.norm is None else self.norm(result)
         if states is not None:
@@ -300,10 +310,7 @@ def from_saved(tensors: dict[str, Tensor], header: dict[str, Any]) -> Transforme
     return network.requires_grad_("certificate" not in header)  # a proof speaks of fixed weights
 
 
-def _heads(
-    x: Float[Tensor, "... rows E"], weight: Float[Tensor, "... h n E"], stack: int
-) -> Float[Tensor, "... h rows n"]:
+def _heads(x: Float[Tensor, "... rows E"], weight: Float[Tensor, "... h n E"]) -> Float[Tensor, "... h rows n"]:
     """Project to all heads at once: (*stack, B, rows, E) x (*stack, h, n, E) -> (*stack, B, h, rows, n)."""
     h, n, E = weight.shape[-3:]
-    flat = weight.reshape(*weight.shape[:-3], h * n, E).transpose(-1, -2).unsqueeze(stack)
-    return (x @ flat).unflatten(-1, (h, n)).transpose(-2, -3)
+    return project(x, weight.reshape(*weight.shape[:-3], h * n, E)).unflatten(-1, (h, n)).transpose(-2, -3)

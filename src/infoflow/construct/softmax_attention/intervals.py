@@ -11,6 +11,7 @@ from numpy import ndarray
 
 ROOM = 8 * 2.0**-52  # relative room: numpy documents at most 4 ulp for these functions
 TINY = 1e-300
+LARGEST = np.finfo(np.float64).max
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,12 @@ class Interval:
 
 
 def wide(low: ndarray, high: ndarray) -> Interval:
-    """Step outwards; a bound that is not a number becomes infinite (nothing is known)."""
-    low = np.where(np.isnan(low), -np.inf, low)
-    high = np.where(np.isnan(high), np.inf, high)
+    """Step outwards; a bound that is not a number becomes infinite (nothing is known).
+
+    A lower bound that overflowed to +inf stands for a value of which only this is known: it is above the largest float.
+    """
+    low = np.minimum(np.where(np.isnan(low), -np.inf, low), LARGEST)
+    high = np.maximum(np.where(np.isnan(high), np.inf, high), -LARGEST)
     return Interval(low - np.abs(low) * ROOM - TINY, high + np.abs(high) * ROOM + TINY)
 
 
