@@ -11,10 +11,15 @@ from infoflow.train.recipe import Recipe, Run
 
 CONFIGURATIONS = ("(D,D)", "(D-1,D)", "(D,D-1)")
 # The paper prints learning rate 1e-3, decay 1e-2 and no training length; rate, decay and length are ours (README).
-FULL = Recipe(samples=36_000, validation=4_000, batch=256, lr=1e-2, decay=1e-4, evaluate_every=5)
+FULL = Recipe(samples=36_000, validation=4_000, batch=256, epochs=1000, lr=1e-2, decay=1e-4, evaluate_every=5)
 QUICK = Recipe(samples=8_000, validation=1_000, batch=128, epochs=60, lr=1e-2, decay=1e-4, evaluate_every=5)
-ROLLBACKS = {2: None, 3: 8.0, 4: 8.0, 5: 8.0, 6: 8.0}  # without it, models of D = 3 and 4 collapse (README)
-EPOCHS = {2: 1000, 3: 1000, 4: 1000, 5: 400, 6: 400}  # of the full preset: what the aims need and device time allows
+RECIPES = {
+    2: FULL,
+    3: FULL.with_(rollback=8.0),  # without it, models of D = 3 and 4 collapse
+    4: FULL.with_(rollback=8.0),
+    5: FULL.with_(rollback=8.0, epochs=400),
+    6: FULL.with_(rollback=8.0, epochs=400),
+}
 
 
 def heads_of(configuration: str, D: int) -> tuple[int, int]:
@@ -36,7 +41,7 @@ def plan(context: Context) -> tuple[dict[tuple[int, str], list[Run]], int]:
         sizes = tuple(int(part.removeprefix("D=")) for part in context.parts)
     grid = {}
     for D in sizes:
-        recipe = FULL.with_(rollback=ROLLBACKS[D], epochs=EPOCHS[D]) if full else QUICK
+        recipe = RECIPES[D] if full else QUICK
         target = targets.pairwise_max(D=D, d=4, seed=0)
         for name in CONFIGURATIONS:
             grid[D, name] = [Run(target, architecture(name, D), T, seed, recipe) for seed in range(seeds)]
