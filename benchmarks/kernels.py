@@ -16,7 +16,7 @@ from infoflow.nn.attention import attention
 from infoflow.nn.fused import fused_attention
 from infoflow.progress import Progress
 from infoflow.provenance import provenance
-from infoflow.train.benchmark import kernel_errors
+from infoflow.train.benchmark import kernel_errors, relative_errors, workload
 from infoflow.train.kernels.layer import Fused, pool_runs
 
 LENGTHS = (1, 2, 17, 64, 200, 256, 257, 300, 384, 512)
@@ -26,7 +26,7 @@ ROWS = ((1, 1), (1, 64), (64, 64), (5, 257), (300, 129), (512, 512))  # queries,
 
 
 def attention_errors(size: int, queries: int, keys: int, device: torch.device) -> dict[str, float]:
-    """Largest error over the float64 norm, of the values and of the three gradients."""
+    """Relative error of the values and of the three gradients."""
     generator = torch.Generator(device=device).manual_seed(size)
     lead = (3, 5)
     shapes = {"q": (*lead, queries, size), "k": (*lead, keys, size), "v": (*lead, keys, size)}
@@ -41,9 +41,7 @@ def attention_errors(size: int, queries: int, keys: int, device: torch.device) -
         return [out.detach(), *torch.autograd.grad((out * weight.to(dtype)).sum(), leaves)]
 
     exact, got = gradients(torch.float64), gradients(torch.float32)
-    names = ["values", *(f"d{name}" for name in inputs)]
-    # With one key the weights are constant and two gradients are exactly zero: then the error itself is what counts.
-    return {n: float((a - b).norm() / (a.norm() + 1e-6)) for n, a, b in zip(names, exact, got, strict=True)}
+    return relative_errors(["values", *(f"d{name}" for name in inputs)], exact, got)
 
 
 def main(folder: Path) -> None:
@@ -56,7 +54,9 @@ def main(folder: Path) -> None:
             if kernel == "layer":
                 D, T = case
                 errors = kernel_errors(D, device, Fused(), T)
-                fused = pool_runs(T, 4 * (D + 1), 16 * D, D, "gelu", Fused().precision, device)
+                run = workload(D, 1, T=T)[0]
+                (h, k), w, d = run.arch.heads, run.arch.widths[0], run.target.dim
+                fused = pool_runs(T, d * (h + 1), w, k, "gelu", Fused().precision, device)
                 row = {"D": D, "T": T, "pool": "fused" if fused else "plain"}
             else:
                 size, queries, keys = case

@@ -1,4 +1,4 @@
-"""Which rate, decay and initial scale eq. (6) wants, on seeds that no table reports: the source of Table 11's recipe.
+"""Which rate, decay and initial scale eq. (6) wants, on seeds that no table reports: to choose Table 11's recipe by.
 
     python benchmarks/recipes.py [FOLDER [D ...]]      writes FOLDER/recipes_<device>.json
 

@@ -87,5 +87,11 @@ def test_table12_draws_what_was_asked(tmp_path: Path) -> None:
     from infoflow.lab.papers.infoflow.table12.item import _figure
 
     row = {"target": "pair", "T": 17, "size": "(2,2) E=24", "label std": 0.07, "paper": None, "mean": 0.5}
-    _figure([row]).savefig(tmp_path / "control.svg")
-    _figure([row, {**row, "target": "triangle", "T": 12, "paper": 0.4}]).savefig(tmp_path / "both.svg")
+    alone, both = _figure([row]), _figure([row, {**row, "target": "triangle", "T": 12, "paper": 0.4}])
+    for name, figure, left_scale in (("alone", alone, "linear"), ("both", both, "log")):
+        figure.savefig(tmp_path / f"{name}.svg")  # an empty logarithmic axis fails only when it is drawn
+        left, right = figure.axes
+        assert (left.get_yscale(), right.get_yscale()) == (left_scale, "log")
+        assert [(float(x), float(y)) for x, y in right.collections[-1].get_offsets()] == [(0.07, 0.5)]
+    assert not alone.axes[0].lines
+    assert [line.get_ydata().tolist() for line in both.axes[0].lines] == [[0.5], [0.4]]  # ours, the paper's

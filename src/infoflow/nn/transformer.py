@@ -56,12 +56,7 @@ def project(
     if not stack:
         return nn.functional.linear(x, weight, bias)
     rows, turned = x.flatten(stack, -2), weight.transpose(-1, -2)
-    if bias is None:
-        y = rows @ turned
-    elif stack == 1:
-        y = torch.baddbmm(bias.unsqueeze(-2), rows, turned)  # one kernel
-    else:
-        y = rows @ turned + bias.unsqueeze(-2)
+    y = rows @ turned if bias is None else rows @ turned + bias.unsqueeze(-2)
     return y.view(*x.shape[:-1], weight.shape[-2])
 
 
