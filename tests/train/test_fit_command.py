@@ -26,11 +26,12 @@ def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     assert "median" in out
     assert "chosen on cpu" in out
+    assert "2 never came below half the labels' variance" in out  # two epochs on sixteen samples
     out, _, code = call(capsys, *words, "--json")
     found = json.loads(out)
     assert code == 0
     assert [run["identity"]["seed"] for run in found["runs"]] == [0, 1]
-    assert found["summary"]["models"] == 2
+    assert found["summary"]["models"] == found["summary"]["unlearned"] == 2
     assert found["unfinished"] == 0
     assert len(list((tmp_path / "weights").glob("*.safetensors"))) == 2
 
