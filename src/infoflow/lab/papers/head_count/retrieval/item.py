@@ -10,7 +10,7 @@ from infoflow.lab.papers.head_count.retrieval.lists import PAIRS, SENTENCES, Lis
 from infoflow.lab.papers.head_count.retrieval.model import Ranking
 from infoflow.lab.supervised import Cell, Schedule, spread, train_grid
 
-FULL = Schedule(epochs=30, batch=256, lr=4e-3, evaluate_every=5)
+FULL = Schedule(epochs=30, batch=64, lr=1e-3, evaluate_every=5)
 QUICK = Schedule(epochs=12, batch=32, lr=3e-3, evaluate_every=4)
 QUICK_MADE, QUICK_READ = 500, 150  # lists made in code, lists read: an embedding costs 20 ms of a core
 PARTS = ("words", "minilm")
