@@ -80,6 +80,7 @@ def _row(
         "h": h,
         "accuracy": mean,
         "std": deviation,
+        "highest": sum(max(_known(record["curves"]["accuracy"])) for record in records) / len(records),
         "log(1 - accuracy)": log(1 - mean) if mean is not None and mean < 1 else None,
         "failed": sum(record["failed"] for record in records),
         "chance": 1 / T,
@@ -89,6 +90,11 @@ def _row(
         "native accuracy": sum(entry["native accuracy"] for entry in kept) / len(kept) if kept else None,
         "native cosine": native_cosine,
     }
+
+
+def _known(curve: list[float | None]) -> list[float]:
+    """A curve from before training to its end, without the looks at a network that was not finite."""
+    return [value for value in curve if value is not None]
 
 
 def _embeddings(context: Context, lists: Lists) -> Outcome:

@@ -18,7 +18,7 @@ RECIPES = {
     3: FULL.with_(rollback=8.0),  # without it, models of D = 3 and 4 collapse
     4: FULL.with_(rollback=8.0),
     5: FULL.with_(rollback=8.0, epochs=400),
-    6: FULL.with_(rollback=8.0, epochs=400),
+    6: FULL.with_(rollback=8.0, epochs=450, warm_up=2800),  # without a warm-up some models never learn
 }
 
 

@@ -87,26 +87,29 @@ def _outcome(
 
 
 def _figure(results: dict[int, list[dict[str, Any]]], lines: dict[str, float], built: float) -> Any:
+    """The whole climb on the left; on the right what lies above the word alone, where depths differ."""
     from infoflow.report import style
 
-    figure, axes = style.figure(6.4, 3.8)
-    for position, (depth, records) in enumerate(results.items()):
-        for number, record in enumerate(records):
-            y = [value if value is not None else float("nan") for value in record["curves"]["accuracy"]]
-            label = f"{depth} layer{'s' * (depth > 1)}" if number == 0 else None
-            axes.plot(record["epochs"], y, color=style.COLOURS[position], ls=("-", "--", ":")[position], label=label)
-    words: list[str] = []
-    for place, (value, name) in enumerate(sorted((value, NAMES[name]) for name, value in lines.items())):
-        axes.axhline(value, color=style.MUTED, lw=0.8)
-        words.append(name)
-        above = sorted(lines.values())[place + 1 : place + 2]
-        if not above or above[0] - value > 0.015:  # ceilings that lie together share one line of words
-            axes.text(0, value, "; ".join(words), fontsize=6, va="bottom", color=style.MUTED)
-            words = []
-    axes.axhline(built, color=style.COLOURS[4], lw=1.2, label="one head, constructed")
-    axes.set(xlabel="epoch", ylabel="training accuracy", title="rank-1 Transformers")
-    axes.set_ylim(min(lines.values()) - 0.08, 1.02)  # the first epochs come from below
-    axes.legend(fontsize=7, loc="lower right")
+    figure, (whole, near) = style.figure(9.6, 3.8, 1, 2)
+    for axes in (whole, near):
+        for position, (depth, records) in enumerate(results.items()):
+            for number, record in enumerate(records):
+                y = [value if value is not None else float("nan") for value in record["curves"]["accuracy"]]
+                label = f"{depth} layer{'s' * (depth > 1)}" if number == 0 else None
+                look = {"color": style.COLOURS[position], "ls": ("-", "--", ":")[position]}
+                axes.plot(record["epochs"], y, label=label, **look)
+        for value in lines.values():
+            axes.axhline(value, color=style.MUTED, lw=0.8)
+        axes.axhline(built, color=style.COLOURS[4], lw=1.2, label="one head, constructed")
+        axes.set(xlabel="epoch", ylabel="training accuracy")
+    whole.set_title("rank-1 Transformers")
+    whole.set_ylim(min(lines.values()) - 0.08, 1.02)  # the first epochs come from below
+    whole.legend(fontsize=7, loc="lower right")
+    near.set_title("above the word alone")
+    near.set_ylim(lines["word"] - 0.001, 1.001)
+    for name, value in lines.items():  # the two upper ceilings lie together on the left
+        axes = whole if name == "majority" else near
+        axes.text(0, value, NAMES[name], fontsize=6, va="top" if name == "positions" else "bottom", color=style.MUTED)
     return figure
 
 
