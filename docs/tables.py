@@ -196,6 +196,37 @@ def collapse(payload: Recorded) -> Shown:
     return ["recipe", "collapsed", "returns", "median of the best NMSE", "worst"], rows
 
 
+def recipes_of(D: int) -> Table:
+    @measured(f"benchmarks/results/recipes_D{D}_cuda.json")
+    def shown(payload: Recorded) -> Shown:
+        rows = [
+            [f"{row['lr']:g}", f"{row['decay']:g}", row["warm_up"], f"{row['init_scale']:g}",
+             f"{row['stuck']} of {row['models']}", f"{row['median']:.1e}", f"{row['best'][-1]:.1e}"]
+            for row in payload["rows"]
+        ]  # fmt: skip
+        return ["rate", "decay", "warm-up", "initial scale", "stuck", "median of the best NMSE", "worst"], rows
+
+    return shown
+
+
+TABLES |= {f"recipes_D{D}": recipes_of(D) for D in (3, 6)}
+
+
+@table
+def followed() -> str:
+    """Networks with a head for every maximum in both layers, against the others, by D."""
+    rows = []
+    for D in (2, 3, 4):
+        payload = recorded(f"benchmarks/results/followed_D{D}.json")
+        all_found = [row for row in payload["rows"] if not row["missed"]]
+        others = [row for row in payload["rows"] if row["missed"]]
+        least = min(min(row["first"] + row["second"]) for row in all_found)
+        spans = (f"{part[0]['best']:.1e} to {part[-1]['best']:.1e}" for part in (all_found, others))
+        rows.append([D, len(all_found), next(spans), f"{least:.2f}", len(others), next(spans)])
+    head = ["D", "all maxima followed", "their NMSE", "least share", "some missed", "their NMSE"]
+    return markdown(head, rows) + source(payload)
+
+
 def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
