@@ -36,6 +36,18 @@ def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(list((tmp_path / "weights").glob("*.safetensors"))) == 2
 
 
+def test_several_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["pairwise_max:D=2,d=2", "heads=2,2 embed=4,4", *SMALL, "--store", str(tmp_path), "--starts", "3"]
+    out, _, code = call(capsys, *words, "--start-epochs", "1")
+    assert code == 0
+    assert "8 steps, from the best of 3 starts of 4 steps" in out
+    out, _, code = call(capsys, *words, "--start-epochs", "1", "--json")
+    assert json.loads(out)["starts"] == 3
+    _, err, code = call(capsys, *words)
+    assert code == 2
+    assert "start_epochs above zero exactly with several starts" in err
+
+
 def test_a_sweep_out_of_time_says_how_to_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["pairwise_max:D=2,d=2", "heads=2,2", "embed=4", *SMALL, "--store", str(tmp_path), "--seconds", "1e-6"]
     _, err, code = call(capsys, *words)

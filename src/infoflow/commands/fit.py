@@ -27,6 +27,8 @@ from infoflow.errors import JobError
     help="A model this many times above its best error returns to it, at half the rate.  [default: never]",
 )
 @click.option("--warm-up", type=int, default=0, show_default=True, help="Steps over which the rate rises.")
+@click.option("--starts", type=int, default=1, show_default=True, help="Initial weights tried; the best goes on.")
+@click.option("--start-epochs", type=int, default=0, show_default=True, help="How long each of --starts is tried.")
 @click.option("--batch", type=int, default=256, show_default=True)
 @click.option("--samples", type=int, default=36_000, show_default=True, help="Training samples.")
 @click.option("--validation", type=int, default=4_000, show_default=True, help="Validation samples.")
@@ -78,7 +80,9 @@ def command(
 
 
 def _about(run: Any) -> dict[str, Any]:
-    return {"target": run.target.spelling, "arch": str(run.arch), "T": run.T, "steps": run.recipe.total_steps}
+    about = {"target": run.target.spelling, "arch": str(run.arch), "T": run.T, "steps": run.recipe.total_steps}
+    starts = {"starts": run.recipe.starts, "start_steps": run.recipe.start_steps} if run.recipe.starts > 1 else {}
+    return about | starts
 
 
 def _text(run: Any, found: list[Any], store: Path) -> str:
@@ -86,6 +90,8 @@ def _text(run: Any, found: list[Any], store: Path) -> str:
 
     about = _about(run)
     lines = [f"{about['target']}  {about['arch']}  T={about['T']}  {about['steps']:,} steps"]
+    if "starts" in about:
+        lines[0] += f", from the best of {about['starts']} starts of {about['start_steps']:,} steps"
     lines.append(f"{'seed':>6} {'best NMSE':>10} {'final':>10} {'seconds':>8}  status")
     for result in found:
         numbers = [f"{value:10.2e}" if value is not None else f"{'-':>10}" for value in (result.best, result.final)]

@@ -139,8 +139,9 @@ def _check(
     for run in runs:
         if type(run.T) is not int or run.T < 1:
             raise InfoFlowError(f"expected T to be a positive integer, got {run.T!r}.")
-        if type(run.seed) is not int or not 0 <= run.seed < 2**63:
-            raise InfoFlowError(f"expected a seed from 0 to 2^63 - 1, got {run.seed!r}.")
+        largest = (2**63 - 1) // run.recipe.starts
+        if type(run.seed) is not int or not 0 <= run.seed <= largest:
+            raise InfoFlowError(f"expected a seed from 0 to {largest}, got {run.seed!r}.")
         run.identity()
         run.config()
     return check_device(device, elsewhere=engine == "ray")

@@ -31,6 +31,7 @@ class Trained:
     rollbacks: Tensor = field(init=False)  # (M,) times a model went back to its best
     diverged_at: Tensor = field(init=False)  # (M,) step of the evaluation that found the model frozen, -1 if none did
     step: int = 0  # steps done
+    before: int = 0  # steps spent on choosing where to start
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
@@ -71,6 +72,32 @@ def start(runs: Sequence[Run], device: torch.device, fused: Fused | None, data: 
     first = runs[0]
     data = data if data is not None else make_data(first.target, first.T, first.recipe, device)
     return Trained(Stack(runs, device, fused), data)
+
+
+def choose_start(state: Trained, report: Report | None = None, stop: Callable[[], bool] | None = None) -> bool:
+    """Train every start of every model, and put the weights of the best in place; False when `stop()` came first.
+
+    A network with exactly the heads it needs may end in a minimum where two of them do the same work, and which of its
+    initial weights do is seen early. The starts of number k are one stack; each model takes the best of its own. What
+    the trials reached is no result: the model is judged by what it reaches afterwards.
+    """
+    stack, recipe = state.stack, state.stack.runs[0].recipe
+    if recipe.starts == 1:
+        return True
+    best = torch.full_like(state.best, torch.inf)
+    for number in range(recipe.starts):
+        runs = [run.start(number) for run in stack.runs]
+        trial = Trained(Stack(runs, stack.weights.device, stack.fused), state.data, before=state.before)
+        train(trial, report, stop=stop)
+        state.seconds += trial.seconds
+        if not trial.finished:
+            return False
+        state.before += recipe.start_steps
+        better = trial.best < best  # False for NaN
+        best = torch.where(better, trial.best, best)
+        stack.weights.copy_(torch.where(better.unsqueeze(1), trial.best_weights, stack.weights))
+    state.best_weights.copy_(stack.weights)
+    return True
 
 
 def train(

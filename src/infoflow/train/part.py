@@ -12,7 +12,7 @@ from infoflow.train import checkpoint
 from infoflow.train.checkpoint import Checkpoint
 from infoflow.train.data import Data, make_data
 from infoflow.train.engines.choice import Choice, choose
-from infoflow.train.loop import Report, Trained, start, train
+from infoflow.train.loop import Report, Trained, choose_start, start, train
 from infoflow.train.recipe import Run
 from infoflow.train.results import Result, finite
 
@@ -31,11 +31,16 @@ class Part:
     @property
     def steps(self) -> int:
         """Model-steps of the whole part."""
-        return len(self.runs) * self.runs[0].recipe.total_steps
+        return sum(steps_of(run) for run in self.runs)
 
     def halves(self) -> "tuple[Part, Part]":
         middle = len(self.runs) // 2
         return replace(self, runs=self.runs[:middle]), replace(self, runs=self.runs[middle:])
+
+
+def steps_of(run: Run) -> int:
+    """All steps of a run, those in which its starts are tried as well."""
+    return run.recipe.total_steps + run.recipe.starts * run.recipe.start_steps
 
 
 def plan(runs: Sequence[Run], pending: Collection[str], device: torch.device, checkpoints: Path | None) -> list[Part]:
@@ -70,10 +75,15 @@ def train_part(
     stop: Callable[[], bool],
     report: Report | None,
 ) -> Finished | None:
-    """Train a part from its checkpoint or from the start; None when it was stopped (and saved) on the way."""
+    """Train a part from its checkpoint or from the start; None when it was stopped (and saved) on the way.
+
+    The choice of a start is not saved: stopped before its end, it begins again.
+    """
     state = start(part.runs, device, part.choice.fused, data)
-    if part.checkpoint is not None:
-        part.checkpoint.restore(state)
+    if part.checkpoint is not None and part.checkpoint.restore(state):
+        state.before = steps_of(part.runs[0]) - part.runs[0].recipe.total_steps
+    elif not choose_start(state, report, stop):
+        return None
 
     def save(state: Trained) -> None:
         assert checkpoints is not None

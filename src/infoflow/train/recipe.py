@@ -49,6 +49,8 @@ class Recipe:
     warm_up: int = 0  # steps over which the rate rises linearly to the schedule's
     clip: float | None = None  # largest norm of a model's gradient; a longer one is scaled down to it
     rollback: float | None = None  # a model this many times above its best NMSE returns to it, at half the rate
+    starts: int = 1  # initial weights that are tried; training goes on from the best of them
+    start_epochs: int = 0  # how long each is tried: a whole cosine of its own
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
@@ -69,6 +71,13 @@ class Recipe:
             raise InfoFlowError(f"expected rollback above one or None, got {self.rollback!r}.")
         if type(self.warm_up) is not int or self.warm_up < 0:
             raise InfoFlowError(f"expected warm_up to be a number of steps, got {self.warm_up!r}.")
+        if type(self.starts) is not int or type(self.start_epochs) is not int or self.starts < 1:
+            raise InfoFlowError(f"expected starts to be a positive integer, got {self.starts!r}.")
+        if (self.starts > 1) != (self.start_epochs > 0) or self.start_epochs < 0:
+            raise InfoFlowError(
+                f"expected start_epochs above zero exactly with several starts, got starts={self.starts} and "
+                f"start_epochs={self.start_epochs}."
+            )
         if self.validation < 2:
             raise InfoFlowError("expected at least two validation samples (NMSE divides by their variance).")
         if (self.schedule == "two_phase") != (self.second_epochs > 0) or (self.second_epochs and self.steps):
@@ -88,6 +97,11 @@ class Recipe:
             return self.steps
         assert self.epochs is not None
         return (self.epochs + self.second_epochs) * self.steps_per_epoch
+
+    @property
+    def start_steps(self) -> int:
+        """Steps in which one start is tried."""
+        return self.start_epochs * self.steps_per_epoch
 
     def factors(self) -> list[float]:
         """The learning rate of every step as a fraction of `lr`: cosine from 1 towards 0, constant, or two phases;
@@ -114,6 +128,12 @@ class Run:
     T: int
     seed: int = 0
     recipe: Recipe = Recipe()
+
+    def start(self, number: int) -> "Run":
+        """One of the starts, tried alone: no two runs of a sweep that differ in their seed share one."""
+        plain = {"starts": 1, "start_epochs": 0, "steps": None, "schedule": "cosine", "second_epochs": 0}
+        recipe = self.recipe.with_(epochs=self.recipe.start_epochs, **plain)
+        return replace(self, seed=self.seed * self.recipe.starts + number, recipe=recipe)
 
     def identity(self) -> dict[str, Any]:
         """What the run is, as plain JSON; a target of a user's file is named with the hash of that file."""
@@ -166,7 +186,8 @@ class Run:
 
 def _plain(recipe: Recipe) -> dict[str, Any]:
     """The recipe as JSON; fields younger than the first stores appear only when set, so old runs keep their keys."""
-    younger = {"residual": True, "encoder_activation": None, "warm_up": 0, "clip": None, "rollback": None}
+    younger = {"residual": True, "encoder_activation": None, "warm_up": 0, "clip": None, "rollback": None,
+               "starts": 1, "start_epochs": 0}  # fmt: skip
     return {name: value for name, value in asdict(recipe).items() if younger.get(name, ...) != value}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from infoflow.progress import Progress
 from infoflow.train.loop import Report, Trained
-from infoflow.train.part import Part
+from infoflow.train.part import Part, steps_of
 from infoflow.train.results import Result
 
 
@@ -32,7 +32,7 @@ class Board:
         self.bar = bar
         self.done: dict[str, int] = {}  # by run: steps
         self.best: dict[str, float] = {}
-        self.total = {run.key: run.recipe.total_steps for part in parts for run in part.runs}
+        self.total = {run.key: steps_of(run) for part in parts for run in part.runs}
         self.lock = threading.Lock()
         self.began = time.monotonic()
         self.before: dict[str, int] = {}  # by run: steps its checkpoint already held
@@ -41,13 +41,14 @@ class Board:
     def follow(self, part: Part) -> Report:
         keys = [run.key for run in part.runs]
         if part.checkpoint is not None:
-            self.before |= dict.fromkeys(keys, part.checkpoint.step)
+            chosen = self.total[keys[0]] - part.runs[0].recipe.total_steps
+            self.before |= dict.fromkeys(keys, chosen + part.checkpoint.step)
 
         def report(state: Trained) -> None:
             now = time.monotonic()
             if now - self.last >= 0.1 or state.finished:  # a look at the device's numbers now and then
                 self.last = now
-                self.tell(keys, state.step, state.best.tolist() if state.curve else [])
+                self.tell(keys, state.before + state.step, state.best.tolist() if state.curve else [])
 
         return report
 
@@ -59,7 +60,7 @@ class Board:
 
     def finish(self, results: Sequence[Result]) -> None:
         for result in results:
-            self.tell([result.key], result.steps, [] if result.best is None else [result.best])
+            self.tell([result.key], self.total[result.key], [] if result.best is None else [result.best])
 
     def _note(self) -> str:
         models = sum((steps - self.before.get(key, 0)) / self.total[key] for key, steps in self.done.items())

@@ -1,0 +1,140 @@
+"""Several starts: each is tried alone, the best goes on, and nothing else about a run changes."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from infoflow.architecture import Architecture
+from infoflow.errors import InfoFlowError
+from infoflow.targets import pairwise_max
+from infoflow.train.engines.board import Stop
+from infoflow.train.engines.choice import choose
+from infoflow.train.fit import Recipe, Run, fit_many
+from infoflow.train.loop import choose_start, start, train
+from infoflow.train.part import Part, plan, steps_of, train_part
+
+CPU = torch.device("cpu")
+RECIPE = Recipe(samples=16, validation=8, batch=4, epochs=3, dtype="float64", starts=4, start_epochs=2)
+
+
+def runs_of(count: int = 3, recipe: Recipe = RECIPE) -> list[Run]:
+    arch = Architecture((2, 1), (2, 2), 3)
+    return [Run(pairwise_max(D=1, d=2, seed=0), arch, 3, seed, recipe) for seed in range(count)]
+
+
+def curves(runs: list[Run], store: Path | None = None) -> list[list[float | None]]:
+    return [result.curve for result in fit_many(runs, store) if result is not None]
+
+
+def part_of(runs: list[Run]) -> Part:
+    return Part(tuple(runs), choose(runs, CPU))
+
+
+def test_the_best_start_goes_on() -> None:
+    """Against brute force: every start trained alone, as an ordinary run."""
+    runs = runs_of()
+    state = start(runs, CPU, None)
+    assert choose_start(state)
+    numbers = set()
+    for row, run in enumerate(runs):
+        alone = [train(start([run.start(number)], CPU, None)) for number in range(4)]
+        best = min(range(4), key=lambda number: float(alone[number].best))
+        numbers.add(best)
+        torch.testing.assert_close(state.stack.weights[row], alone[best].best_weights[0], rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(state.best_weights[row], alone[best].best_weights[0], rtol=1e-12, atol=1e-12)
+    assert numbers != {0}  # not merely the first
+    assert state.before == 4 * 2 * 4
+    assert state.step == 0
+
+
+def test_a_start_is_an_ordinary_run_of_its_own_length() -> None:
+    first = runs_of()[0].start(2)
+    assert (first.recipe.starts, first.recipe.epochs, first.recipe.total_steps) == (1, 2, 8)
+    phased = runs_of(1, RECIPE.with_(schedule="two_phase", second_epochs=2))[0].start(0)
+    assert (phased.recipe.schedule, phased.recipe.total_steps) == ("cosine", 8)
+    counted = runs_of(1, RECIPE.with_(epochs=None, steps=5))[0]
+    assert counted.start(1).recipe.total_steps == 8
+    assert steps_of(counted) == 5 + 4 * 8
+    assert steps_of(runs_of(1, RECIPE.with_(starts=1, start_epochs=0))[0]) == 12
+
+
+def test_no_two_seeds_share_a_start() -> None:
+    runs = runs_of(16)
+    assert len({run.start(number).key for run in runs for number in range(4)}) == 64
+
+
+def test_one_start_leaves_the_weights_alone() -> None:
+    runs = runs_of(2, RECIPE.with_(starts=1, start_epochs=0))
+    state = start(runs, CPU, None)
+    before = state.stack.weights.clone()
+    assert choose_start(state)
+    assert torch.equal(state.stack.weights, before)
+    assert state.before == 0
+
+
+def test_a_start_that_diverges_is_passed_over() -> None:
+    """At this rate every start is soon no number; what it had before still counts, and the run has weights."""
+    runs = runs_of(2, RECIPE.with_(lr=1e200))
+    state = start(runs, CPU, None)
+    assert choose_start(state)
+    assert torch.isfinite(state.stack.weights).all()
+
+
+def test_stacked_equals_separate() -> None:
+    runs = runs_of()
+    together = fit_many(runs)
+    for run, result in zip(runs, together, strict=True):
+        (alone,) = fit_many([run])
+        assert result is not None
+        assert alone is not None
+        assert result.curve == pytest.approx(alone.curve, rel=1e-11)
+        assert (result.steps, result.curve_steps) == (12, [4, 8, 12])
+
+
+def test_stopped_while_choosing_it_begins_again(tmp_path: Path) -> None:
+    runs = runs_of()
+    whole = curves(runs)
+    part, data = part_of(runs), start(runs, CPU, None).data
+    asked = iter(range(1000))
+    assert train_part(part, CPU, data, tmp_path, lambda: next(asked) == 20, None) is None
+    assert not list(tmp_path.iterdir())  # nothing to go on from
+    for found, wanted in zip(curves(runs, tmp_path / "store"), whole, strict=True):
+        assert found == pytest.approx(wanted, rel=1e-11)
+
+
+def test_stopped_afterwards_it_goes_on_from_there(tmp_path: Path) -> None:
+    """The 4 x 8 steps of the trials are not repeated: the checkpoint holds what they chose."""
+    runs = runs_of()
+    whole = curves(runs)
+    data = start(runs, CPU, None).data
+    asked = iter(range(1000))
+    assert train_part(part_of(runs), CPU, data, tmp_path, lambda: next(asked) == 37, None) is None
+    (part,) = plan(runs, {run.key for run in runs}, CPU, tmp_path)
+    assert part.checkpoint is not None
+    assert part.checkpoint.step == 6
+    seen: list[int] = []
+    finished = train_part(part, CPU, data, tmp_path, Stop(), lambda state: seen.append(state.before + state.step))
+    assert finished is not None
+    for (result, _), wanted in zip(finished, whole, strict=True):
+        assert result.curve == pytest.approx(wanted, rel=1e-11)
+    assert seen == list(range(32 + 7, 32 + 13))
+
+
+def test_progress_counts_every_step_once() -> None:
+    runs = runs_of(2)
+    part, data = part_of(runs), start(runs, CPU, None).data
+    seen: list[int] = []
+    train_part(part, CPU, data, None, Stop(), lambda state: seen.append(state.before + state.step))
+    assert seen == list(range(1, steps_of(runs[0]) + 1))
+    assert part.steps == 2 * seen[-1]
+
+
+def test_seeds_stay_small_enough_for_their_starts() -> None:
+    run = runs_of(1)[0]
+    largest = (2**63 - 1) // 4
+    with pytest.raises(InfoFlowError, match="expected a seed"):
+        fit_many([Run(run.target, run.arch, run.T, largest + 1, run.recipe)])
+    (result,) = fit_many([Run(run.target, run.arch, run.T, largest, run.recipe)])
+    assert result is not None
+    assert result.status == "ok"
