@@ -8,11 +8,10 @@ import torch
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.targets import pairwise_max
-from infoflow.train.engines.board import Stop
 from infoflow.train.engines.choice import choose
 from infoflow.train.fit import Recipe, Run, fit_many
-from infoflow.train.loop import choose_start, start, train
-from infoflow.train.part import Part, plan, steps_of, train_part
+from infoflow.train.loop import Trained, choose_start, start, train
+from infoflow.train.part import Part, plan, starts_at_once, steps_of, train_part
 
 CPU = torch.device("cpu")
 RECIPE = Recipe(samples=16, validation=8, batch=4, epochs=3, dtype="float64", starts=4, start_epochs=2)
@@ -27,15 +26,30 @@ def curves(runs: list[Run], store: Path | None = None) -> list[list[float | None
     return [result.curve for result in fit_many(runs, store) if result is not None]
 
 
+class Watch:
+    """Reports and a stop: steps of each model as they are reported, True once `at` of them are done."""
+
+    def __init__(self, at: int) -> None:
+        self.at, self.seen = at, [0]
+
+    def report(self, state: Trained) -> None:
+        self.seen.append(state.done)
+
+    def stop(self) -> bool:
+        return self.seen[-1] >= self.at
+
+
 def part_of(runs: list[Run]) -> Part:
     return Part(tuple(runs), choose(runs, CPU))
 
 
-def test_the_best_start_goes_on() -> None:
-    """Against brute force: every start trained alone, as an ordinary run."""
+@pytest.mark.parametrize("at_once", [1, 6, 9, 256])
+def test_the_best_start_goes_on(at_once: int) -> None:
+    """Against brute force: every start trained alone, as an ordinary run; one, two, three or all starts to a stack."""
     runs = runs_of()
     state = start(runs, CPU, None)
-    assert choose_start(state)
+    seen: list[int] = []
+    assert choose_start(state, at_once, lambda trial: seen.append(trial.done))
     numbers = set()
     for row, run in enumerate(runs):
         alone = [train(start([run.start(number)], CPU, None)) for number in range(4)]
@@ -44,8 +58,8 @@ def test_the_best_start_goes_on() -> None:
         torch.testing.assert_close(state.stack.weights[row], alone[best].best_weights[0], rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(state.best_weights[row], alone[best].best_weights[0], rtol=1e-12, atol=1e-12)
     assert numbers != {0}  # not merely the first
-    assert state.before == 4 * 2 * 4
-    assert state.step == 0
+    assert state.before == state.done == seen[-1] == 4 * 2 * 4
+    assert seen == sorted(set(seen))
 
 
 def test_a_start_is_an_ordinary_run_of_its_own_length() -> None:
@@ -64,20 +78,11 @@ def test_no_two_seeds_share_a_start() -> None:
     assert len({run.start(number).key for run in runs for number in range(4)}) == 64
 
 
-def test_one_start_leaves_the_weights_alone() -> None:
-    runs = runs_of(2, RECIPE.with_(starts=1, start_epochs=0))
-    state = start(runs, CPU, None)
-    before = state.stack.weights.clone()
-    assert choose_start(state)
-    assert torch.equal(state.stack.weights, before)
-    assert state.before == 0
-
-
 def test_a_start_that_diverges_is_passed_over() -> None:
     """At this rate every start is soon no number; what it had before still counts, and the run has weights."""
     runs = runs_of(2, RECIPE.with_(lr=1e200))
     state = start(runs, CPU, None)
-    assert choose_start(state)
+    assert choose_start(state, 2)
     assert torch.isfinite(state.stack.weights).all()
 
 
@@ -96,8 +101,9 @@ def test_stopped_while_choosing_it_begins_again(tmp_path: Path) -> None:
     runs = runs_of()
     whole = curves(runs)
     part, data = part_of(runs), start(runs, CPU, None).data
-    asked = iter(range(1000))
-    assert train_part(part, CPU, data, tmp_path, lambda: next(asked) == 20, None) is None
+    watch = Watch(at=1)
+    assert train_part(part, CPU, data, tmp_path, watch.stop, watch.report) is None
+    assert watch.seen[-1] < 32
     assert not list(tmp_path.iterdir())  # nothing to go on from
     for found, wanted in zip(curves(runs, tmp_path / "store"), whole, strict=True):
         assert found == pytest.approx(wanted, rel=1e-11)
@@ -108,26 +114,33 @@ def test_stopped_afterwards_it_goes_on_from_there(tmp_path: Path) -> None:
     runs = runs_of()
     whole = curves(runs)
     data = start(runs, CPU, None).data
-    asked = iter(range(1000))
-    assert train_part(part_of(runs), CPU, data, tmp_path, lambda: next(asked) == 37, None) is None
+    watch = Watch(at=32 + 5)
+    assert train_part(part_of(runs), CPU, data, tmp_path, watch.stop, watch.report) is None
     (part,) = plan(runs, {run.key for run in runs}, CPU, tmp_path)
     assert part.checkpoint is not None
     assert part.checkpoint.step == 6
-    seen: list[int] = []
-    finished = train_part(part, CPU, data, tmp_path, Stop(), lambda state: seen.append(state.before + state.step))
+    again = Watch(at=1000)
+    finished = train_part(part, CPU, data, tmp_path, again.stop, again.report)
     assert finished is not None
     for (result, _), wanted in zip(finished, whole, strict=True):
         assert result.curve == pytest.approx(wanted, rel=1e-11)
-    assert seen == list(range(32 + 7, 32 + 13))
+    assert again.seen == [0, *range(32 + 7, 32 + 13)]
 
 
 def test_progress_counts_every_step_once() -> None:
     runs = runs_of(2)
     part, data = part_of(runs), start(runs, CPU, None).data
-    seen: list[int] = []
-    train_part(part, CPU, data, None, Stop(), lambda state: seen.append(state.before + state.step))
-    assert seen == list(range(1, steps_of(runs[0]) + 1))
-    assert part.steps == 2 * seen[-1]
+    watch = Watch(at=1000)
+    train_part(part, CPU, data, None, watch.stop, watch.report)
+    assert watch.seen == sorted(set(watch.seen))
+    assert part.steps == 2 * watch.seen[-1]
+
+
+def test_as_many_starts_at_once_as_would_be_stacked() -> None:
+    """float32 models of this size: the CPU takes all of them in its passes, one per core."""
+    runs = runs_of(3, RECIPE.with_(dtype="float32"))
+    workers = choose(runs * 4, CPU).workers
+    assert starts_at_once(part_of(runs), CPU) == -(-12 // workers)
 
 
 def test_seeds_stay_small_enough_for_their_starts() -> None:

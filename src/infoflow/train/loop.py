@@ -31,7 +31,8 @@ class Trained:
     rollbacks: Tensor = field(init=False)  # (M,) times a model went back to its best
     diverged_at: Tensor = field(init=False)  # (M,) step of the evaluation that found the model frozen, -1 if none did
     step: int = 0  # steps done
-    before: int = 0  # steps spent on choosing where to start
+    before: int = 0  # steps of each model that were spent on choosing where to start
+    together: int = 1  # rows a model has in the stack: several while its starts are tried
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
@@ -45,6 +46,11 @@ class Trained:
     @property
     def finished(self) -> bool:
         return self.step >= self.stack.runs[0].recipe.total_steps
+
+    @property
+    def done(self) -> int:
+        """Steps of each model so far, with those of its starts."""
+        return self.before + self.together * self.step
 
     def look(self, batch: int) -> None:
         """Evaluate every model; remember the best weights of each, and return to them where the recipe says so."""
@@ -74,28 +80,30 @@ def start(runs: Sequence[Run], device: torch.device, fused: Fused | None, data: 
     return Trained(Stack(runs, device, fused), data)
 
 
-def choose_start(state: Trained, report: Report | None = None, stop: Callable[[], bool] | None = None) -> bool:
+def choose_start(
+    state: Trained, at_once: int, report: Report | None = None, stop: Callable[[], bool] | None = None
+) -> bool:
     """Train every start of every model, and put the weights of the best in place; False when `stop()` came first.
 
-    A network with exactly the heads it needs may end in a minimum where two of them do the same work, and which of its
-    initial weights do is seen early. The starts of number k are one stack; each model takes the best of its own. What
-    the trials reached is no result: the model is judged by what it reaches afterwards.
+    A network with exactly the heads it needs may end in a minimum where one of them is wasted, and which of its initial
+    weights lead there is seen early. Stacks of about `at_once` models hold as many starts of each. What the trials
+    reached is no result: a model is judged by what it reaches afterwards.
     """
-    stack, recipe = state.stack, state.stack.runs[0].recipe
-    if recipe.starts == 1:
-        return True
+    stack, recipe, M = state.stack, state.stack.runs[0].recipe, len(state.stack.runs)
     best = torch.full_like(state.best, torch.inf)
-    for number in range(recipe.starts):
-        runs = [run.start(number) for run in stack.runs]
-        trial = Trained(Stack(runs, stack.weights.device, stack.fused), state.data, before=state.before)
+    for numbers in torch.arange(recipe.starts).split(max(1, at_once // M)):
+        runs = [run.start(int(number)) for number in numbers for run in stack.runs]
+        trial = Trained(Stack(runs, stack.weights.device, stack.fused), state.data)
+        trial.before, trial.together = state.before, len(numbers)
         train(trial, report, stop=stop)
         state.seconds += trial.seconds
         if not trial.finished:
             return False
-        state.before += recipe.start_steps
-        better = trial.best < best  # False for NaN
-        best = torch.where(better, trial.best, best)
-        stack.weights.copy_(torch.where(better.unsqueeze(1), trial.best_weights, stack.weights))
+        state.before = trial.done
+        for nmse, weights in zip(trial.best.split(M), trial.best_weights.split(M), strict=True):
+            better = nmse < best  # False for NaN
+            best = torch.where(better, nmse, best)
+            stack.weights.copy_(torch.where(better.unsqueeze(1), weights, stack.weights))
     state.best_weights.copy_(stack.weights)
     return True
 

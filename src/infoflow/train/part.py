@@ -43,6 +43,12 @@ def steps_of(run: Run) -> int:
     return run.recipe.total_steps + run.recipe.starts * run.recipe.start_steps
 
 
+def starts_at_once(part: Part, device: torch.device) -> int:
+    """Models in a stack of starts: as many as would be stacked if these were all there is to train."""
+    recipe = part.runs[0].recipe
+    return choose([run.start(number) for number in range(recipe.starts) for run in part.runs], device).stack
+
+
 def plan(runs: Sequence[Run], pending: Collection[str], device: torch.device, checkpoints: Path | None) -> list[Part]:
     """Parts that cover the pending runs: those with a checkpoint as they were stacked, the rest at the chosen size.
 
@@ -82,7 +88,7 @@ def train_part(
     state = start(part.runs, device, part.choice.fused, data)
     if part.checkpoint is not None and part.checkpoint.restore(state):
         state.before = steps_of(part.runs[0]) - part.runs[0].recipe.total_steps
-    elif not choose_start(state, report, stop):
+    elif part.runs[0].recipe.starts > 1 and not choose_start(state, starts_at_once(part, device), report, stop):
         return None
 
     def save(state: Trained) -> None:

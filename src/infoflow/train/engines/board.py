@@ -48,7 +48,8 @@ class Board:
             now = time.monotonic()
             if now - self.last >= 0.1 or state.finished:  # a look at the device's numbers now and then
                 self.last = now
-                self.tell(keys, state.before + state.step, state.best.tolist() if state.curve else [])
+                best = state.best.tolist() if state.curve and state.together == 1 else []
+                self.tell(keys, state.done, best)
 
         return report
 
