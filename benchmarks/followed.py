@@ -19,7 +19,7 @@ from torch import Tensor
 
 from infoflow import targets
 from infoflow.files import write_json
-from infoflow.lab.papers.infoflow.table11.item import RECIPES, architecture
+from infoflow.lab.papers.infoflow.table11.item import FULL, architecture
 from infoflow.nn import Transformer
 from infoflow.probes.record import batched, record
 from infoflow.probes.tap import Step
@@ -71,7 +71,7 @@ def network_of(run: Run, weights: Float[Tensor, " P"]) -> Transformer:
 
 def look(folder: Path, D: int) -> dict[str, Any]:
     target = targets.pairwise_max(D=D, d=4, seed=0)
-    recipe = RECIPES[D].with_(**RECIPE)
+    recipe = FULL.with_(**RECIPE)
     runs = [Run(target, architecture("(D,D)", D), T, seed, recipe) for seed in range(SEEDS)]
     found = checkpoint.find(folder, [run.key for run in runs])
     if not found:

@@ -49,13 +49,13 @@ LARGE: tuple[dict[str, float], ...] = (
 )
 
 
-def compare(D: int, device: str) -> list[dict[str, Any]]:
+def compare(D: int, level: float, device: str) -> list[dict[str, Any]]:
+    """A row per recipe; a model that ends above `level` is stuck."""
     tried, seeds = (SMALL, range(FIRST_SEED, FIRST_SEED + 16)) if D < 5 else (LARGE, range(FIRST_SEED, FIRST_SEED + 8))
     target, arch = targets.pairwise_max(D=D, d=4, seed=0), architecture("(D,D)", D)
     runs = [Run(target, arch, 64, seed, RECIPE.with_(**changes)) for changes in tried for seed in seeds]
     found = iter(fit_many(runs, device=device))
     cells = [[next(found) for _ in seeds] for _ in tried]
-    level = SHARE * one_head_less(D)
     rows = []
     for changes, cell in zip(tried, cells, strict=True):
         recipe = RECIPE.with_(**changes)
@@ -92,10 +92,11 @@ def chosen(rows: list[dict[str, Any]]) -> dict[str, float]:
 def main(folder: Path, sizes: list[int]) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     for D in sizes:
-        rows = compare(D, device)
+        level = SHARE * one_head_less(D)
+        rows = compare(D, level, device)
         for row in rows:
             print({name: value for name, value in row.items() if name != "best"}, flush=True)
-        about = {"D": D, "T": 64, "epochs": RECIPE.epochs, "first seed": FIRST_SEED, "stuck above": SHARE}
+        about = {"D": D, "T": 64, "epochs": RECIPE.epochs, "first seed": FIRST_SEED, "stuck above": level}
         record = {**about, "rows": rows, "chosen": chosen(rows), "provenance": provenance(("torch",))}
         write_json(folder / f"recipes_D{D}_{device}.json", record)
 

@@ -70,6 +70,7 @@ def test_the_last_incomplete_batch_is_left_out_and_a_batch_never_exceeds_the_sam
         {"start_epochs": 3},
         {"starts": 2, "start_epochs": -1},
         {"starts": 2.0, "start_epochs": 1},
+        {"starts": 2, "start_epochs": 1.5},
     ],
 )
 def test_wrong_recipes(wrong: dict[str, object]) -> None:

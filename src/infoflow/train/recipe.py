@@ -71,9 +71,11 @@ class Recipe:
             raise InfoFlowError(f"expected rollback above one or None, got {self.rollback!r}.")
         if type(self.warm_up) is not int or self.warm_up < 0:
             raise InfoFlowError(f"expected warm_up to be a number of steps, got {self.warm_up!r}.")
-        if type(self.starts) is not int or type(self.start_epochs) is not int or self.starts < 1:
-            raise InfoFlowError(f"expected starts to be a positive integer, got {self.starts!r}.")
-        if (self.starts > 1) != (self.start_epochs > 0) or self.start_epochs < 0:
+        for name, least in (("starts", 1), ("start_epochs", 0)):
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise InfoFlowError(f"expected {name} to be an integer of at least {least}, got {value!r}.")
+        if (self.starts > 1) != (self.start_epochs > 0):
             raise InfoFlowError(
                 f"expected start_epochs above zero exactly with several starts, got starts={self.starts} and "
                 f"start_epochs={self.start_epochs}."
