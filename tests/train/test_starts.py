@@ -11,7 +11,7 @@ from infoflow.targets import pairwise_max
 from infoflow.train.engines.choice import choose
 from infoflow.train.fit import Recipe, Run, fit_many
 from infoflow.train.loop import Trained, choose_start, start, train
-from infoflow.train.part import Part, plan, starts_at_once, steps_of, train_part
+from infoflow.train.part import Part, plan, starts_at_once, train_part
 
 CPU = torch.device("cpu")
 RECIPE = Recipe(samples=16, validation=8, batch=4, epochs=3, dtype="float64", starts=4, start_epochs=2)
@@ -69,8 +69,8 @@ def test_a_start_is_an_ordinary_run_of_its_own_length() -> None:
     assert (phased.recipe.schedule, phased.recipe.total_steps) == ("cosine", 8)
     counted = runs_of(1, RECIPE.with_(epochs=None, steps=5))[0]
     assert counted.start(1).recipe.total_steps == 8
-    assert steps_of(counted) == 5 + 4 * 8
-    assert steps_of(runs_of(1, RECIPE.with_(starts=1, start_epochs=0))[0]) == 12
+    assert counted.recipe.all_steps == 5 + 4 * 8
+    assert RECIPE.with_(starts=1, start_epochs=0).all_steps == 12
 
 
 def test_no_two_seeds_share_a_start() -> None:

@@ -31,16 +31,11 @@ class Part:
     @property
     def steps(self) -> int:
         """Model-steps of the whole part."""
-        return sum(steps_of(run) for run in self.runs)
+        return len(self.runs) * self.runs[0].recipe.all_steps
 
     def halves(self) -> "tuple[Part, Part]":
         middle = len(self.runs) // 2
         return replace(self, runs=self.runs[:middle]), replace(self, runs=self.runs[middle:])
-
-
-def steps_of(run: Run) -> int:
-    """All steps of a run, those in which its starts are tried as well."""
-    return run.recipe.total_steps + run.recipe.starts * run.recipe.start_steps
 
 
 def starts_at_once(part: Part, device: torch.device) -> int:
@@ -87,7 +82,7 @@ def train_part(
     """
     state = start(part.runs, device, part.choice.fused, data)
     if part.checkpoint is not None and part.checkpoint.restore(state):
-        state.before = steps_of(part.runs[0]) - part.runs[0].recipe.total_steps
+        state.before = part.runs[0].recipe.trial_steps
     elif part.runs[0].recipe.starts > 1 and not choose_start(state, starts_at_once(part, device), report, stop):
         return None
 

@@ -105,6 +105,16 @@ class Recipe:
         """Steps in which one start is tried."""
         return self.start_epochs * self.steps_per_epoch
 
+    @property
+    def trial_steps(self) -> int:
+        """Steps in which all starts are tried."""
+        return self.starts * self.start_steps
+
+    @property
+    def all_steps(self) -> int:
+        """Trials and training."""
+        return self.trial_steps + self.total_steps
+
     def factors(self) -> list[float]:
         """The learning rate of every step as a fraction of `lr`: cosine from 1 towards 0, constant, or two phases;
         step s < warm_up takes (s + 1) / warm_up of that."""

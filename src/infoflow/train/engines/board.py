@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from infoflow.progress import Progress
 from infoflow.train.loop import Report, Trained
-from infoflow.train.part import Part, steps_of
+from infoflow.train.part import Part
 from infoflow.train.results import Result
 
 
@@ -32,7 +32,7 @@ class Board:
         self.bar = bar
         self.done: dict[str, int] = {}  # by run: steps
         self.best: dict[str, float] = {}
-        self.total = {run.key: steps_of(run) for part in parts for run in part.runs}
+        self.total = {run.key: run.recipe.all_steps for part in parts for run in part.runs}
         self.lock = threading.Lock()
         self.began = time.monotonic()
         self.before: dict[str, int] = {}  # by run: steps its checkpoint already held
@@ -41,8 +41,7 @@ class Board:
     def follow(self, part: Part) -> Report:
         keys = [run.key for run in part.runs]
         if part.checkpoint is not None:
-            chosen = self.total[keys[0]] - part.runs[0].recipe.total_steps
-            self.before |= dict.fromkeys(keys, chosen + part.checkpoint.step)
+            self.before |= dict.fromkeys(keys, part.runs[0].recipe.trial_steps + part.checkpoint.step)
 
         def report(state: Trained) -> None:
             now = time.monotonic()
