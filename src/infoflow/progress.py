@@ -9,15 +9,17 @@ from typing import Self, TextIO
 class Progress:
     """Progress over a known total; `update(done, note)` redraws at most ten times a second, or a line every 15 s.
 
+    `before` is what an earlier call had done: it counts as done, and not as the work of the seconds since.
+
     >>> with Progress("training", 100) as bar:
     ...     bar.update(50, "best 1e-3")
     """
 
-    def __init__(self, title: str, total: int, stream: TextIO | None = None) -> None:
+    def __init__(self, title: str, total: int, stream: TextIO | None = None, before: int = 0) -> None:
         self.title, self.total, self.stream = title, max(int(total), 1), stream or sys.stderr
         self.terminal = self.stream.isatty()
         self.start = self.last = time.monotonic()
-        self.done = 0
+        self.done = self.before = before
 
     def update(self, done: int, note: str = "") -> None:
         self.done = done
@@ -30,8 +32,9 @@ class Progress:
     def _draw(self, note: str) -> None:
         share = min(self.done / self.total, 1.0)
         elapsed = time.monotonic() - self.start
-        left = elapsed * (1 - share) / share if share > 0 else float("inf")
-        timing = f"{elapsed:.0f} s, {left:.0f} s left" if share > 0 else f"{elapsed:.0f} s"
+        timing = f"{elapsed:.0f} s"
+        if self.done > self.before:
+            timing += f", {elapsed * max(self.total - self.done, 0) / (self.done - self.before):.0f} s left"
         if self.terminal:
             filled = round(28 * share)
             bar = "█" * filled + "·" * (28 - filled)

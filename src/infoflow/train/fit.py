@@ -112,7 +112,8 @@ def _train(
     if store is not None:
         store.prepare()
     checkpoints = None if store is None else store.checkpoints
-    with Progress("training", sum(part.steps for part in parts)) as bar:
+    before = sum(len(part.runs) * part.before for part in parts)
+    with Progress("training", sum(part.steps for part in parts), before=before) as bar:
         board = Board(parts, bar)
         if cluster is not None:
             ray.train_parts(cluster, parts, device, keep, checkpoints, stop, board)

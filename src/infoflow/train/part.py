@@ -33,6 +33,11 @@ class Part:
         """Model-steps of the whole part."""
         return len(self.runs) * self.runs[0].recipe.all_steps
 
+    @property
+    def before(self) -> int:
+        """Steps of each model that its checkpoint holds, with those of its starts."""
+        return 0 if self.checkpoint is None else self.runs[0].recipe.trial_steps + self.checkpoint.step
+
     def halves(self) -> "tuple[Part, Part]":
         middle = len(self.runs) // 2
         return replace(self, runs=self.runs[:middle]), replace(self, runs=self.runs[middle:])

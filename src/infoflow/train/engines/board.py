@@ -30,18 +30,16 @@ class Board:
 
     def __init__(self, parts: Sequence[Part], bar: Progress) -> None:
         self.bar = bar
-        self.done: dict[str, int] = {}  # by run: steps
+        self.before = {run.key: part.before for part in parts for run in part.runs}  # by run: steps of earlier calls
+        self.done = dict(self.before)  # by run: steps
         self.best: dict[str, float] = {}
         self.total = {run.key: run.recipe.all_steps for part in parts for run in part.runs}
         self.lock = threading.Lock()
         self.began = time.monotonic()
-        self.before: dict[str, int] = {}  # by run: steps its checkpoint already held
         self.last = 0.0
 
     def follow(self, part: Part) -> Report:
         keys = [run.key for run in part.runs]
-        if part.checkpoint is not None:
-            self.before |= dict.fromkeys(keys, part.runs[0].recipe.trial_steps + part.checkpoint.step)
 
         def report(state: Trained) -> None:
             now = time.monotonic()
@@ -63,7 +61,7 @@ class Board:
             self.tell([result.key], self.total[result.key], [] if result.best is None else [result.best])
 
     def _note(self) -> str:
-        models = sum((steps - self.before.get(key, 0)) / self.total[key] for key, steps in self.done.items())
+        models = sum((steps - self.before[key]) / self.total[key] for key, steps in self.done.items())
         seconds = time.monotonic() - self.began
         note = f"{models / seconds:.3g} models/s" if seconds > 0 else ""
         if self.best:
