@@ -5,7 +5,9 @@
 CHECKPOINTS is the folder of that name in the store of a stopped Table 11 run. A head of the first layer follows a
 maximum at token t when it looks hardest at the best partner of t in x(s)' A_i x(t), on a fixed side; a head of the
 second layer when the CLS looks hardest at the first or the second token of the best pair. `first` and `second` give,
-for every maximum, the share of tokens (of sequences) at which the head that follows it best does so.
+for every maximum, the share of tokens (of sequences) at which the head that follows it best does so. `argmax` gives
+for every head of the first layer what `infoflow/recovery` measures: the error (56) of the token it looks at hardest,
+read back from what the head returns, over the same error before training.
 """
 
 import sys
@@ -19,6 +21,7 @@ from torch import Tensor
 
 from infoflow import targets
 from infoflow.files import write_json
+from infoflow.lab.papers.infoflow.recovery.item import measure
 from infoflow.lab.papers.infoflow.table11.item import FULL, architecture
 from infoflow.nn import Transformer
 from infoflow.probes.record import batched, record
@@ -28,7 +31,7 @@ from infoflow.targets import Extremum, Target
 from infoflow.train import checkpoint
 from infoflow.train.recipe import Run
 
-T, SEQUENCES, SEEDS = 64, 400, 16
+T, SEQUENCES, RECOVERED, SEEDS = 64, 400, 1000, 16
 RECIPE = {"lr": 1e-2, "decay": 1e-4, "init_scale": 0.5, "rollback": 8.0, "epochs": 1000}  # what recipes.py chose
 FOLLOWED = 0.8  # of tokens or sequences
 
@@ -81,10 +84,14 @@ def look(folder: Path, D: int) -> dict[str, Any]:
     rows = []
     for run in runs:
         row = found[0].keys.index(run.key)
-        first, second = agreement(network_of(run, found[0].tensors["best_weights"][row]), X, S)
+        network = network_of(run, found[0].tensors["best_weights"][row])
+        first, second = agreement(network, X, S)
+        argmax = [trained / initialised for trained, initialised in measure(network, target, T, RECOVERED)["argmax"]]
         best = float(found[0].tensors["best"][row])
         missed = sum(min(pair) < FOLLOWED for pair in zip(first, second, strict=True))
-        rows.append({"seed": run.seed, "best": best, "missed": missed, "first": first, "second": second})
+        rows.append(
+            {"seed": run.seed, "best": best, "missed": missed, "first": first, "second": second, "argmax": argmax}
+        )
     return {"D": D, "step": found[0].step, "recipe": RECIPE, "rows": sorted(rows, key=lambda row: row["best"])}
 
 
@@ -93,7 +100,10 @@ def main(folder: Path, out: Path, sizes: list[int]) -> None:
         found = look(folder, D)
         for row in found["rows"]:
             shares = ", ".join(f"{a:.2f}/{b:.2f}" for a, b in zip(row["first"], row["second"], strict=True))
-            print(f"D = {D}, seed {row['seed']:2}: NMSE {row['best']:.1e}, followed in layer 1/2: {shares}")
+            ratios = ", ".join(f"{ratio:.2f}" for ratio in row["argmax"])
+            print(
+                f"D = {D}, seed {row['seed']:2}: NMSE {row['best']:.1e}, followed in layer 1/2: {shares}; (56): {ratios}"
+            )
         write_json(out / f"followed_D{D}.json", {**found, "provenance": provenance(("torch",))})
 
 
