@@ -101,9 +101,7 @@ def main(folder: Path, out: Path, sizes: list[int]) -> None:
         for row in found["rows"]:
             shares = ", ".join(f"{a:.2f}/{b:.2f}" for a, b in zip(row["first"], row["second"], strict=True))
             ratios = ", ".join(f"{ratio:.2f}" for ratio in row["argmax"])
-            print(
-                f"D = {D}, seed {row['seed']:2}: NMSE {row['best']:.1e}, followed in layer 1/2: {shares}; (56): {ratios}"
-            )
+            print(f"D = {D}, seed {row['seed']:2}: {row['best']:.1e}, followed in layers 1/2: {shares}; (56): {ratios}")
         write_json(out / f"followed_D{D}.json", {**found, "provenance": provenance(("torch",))})
 
 

@@ -35,7 +35,45 @@ def test_one_pass_equals_a_direct_solve(fit):
         G = np.linalg.lstsq((root * z[kept]).numpy(), (root * y[kept]).numpy(), rcond=None)[0]
         left = (z[held].numpy() @ G - y[held].numpy()) ** 2
         wanted = float((left.sum(1) / (y[held].numpy() ** 2).sum(1)).mean())
-        assert entry.error == pytest.approx(wanted, rel=1e-4)
+        assert entry.error == pytest.approx(wanted, rel=1e-8)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_states_far_from_zero_with_thin_directions(weighted):
+    """As in a network that collapsed: mean 80, deviations from 10 down to 0.01, and the answer in the thin ones."""
+    generator = torch.Generator().manual_seed(0)
+    spread = torch.logspace(1, -2, 16)
+    X = 80 + torch.randn(4000, 16, generator=generator) * spread
+    y = ((X - 80) / spread)[:, -3:] + 0.1 * torch.randn(4000, 3, generator=generator)
+    z = torch.cat([X, torch.ones(4000, 1)], 1)
+    weight = 1 / y.square().sum(-1)
+    sums, judged = Sums(16, 3), Sums(16, 3)
+    for rows in torch.arange(4000).split(700):
+        sums.add(z[rows], y[rows], weight[rows] if weighted else None)
+        judged.add(z[rows], y[rows], weight[rows])
+    root = weight.double().sqrt()[:, None] if weighted else torch.ones(4000, 1).double()
+    G = np.linalg.lstsq((root * z).numpy(), (root * y).numpy(), rcond=None)[0]
+    wanted = float((((z.double().numpy() @ G - y.double().numpy()) ** 2).sum(1) * weight.double().numpy()).mean())
+    assert judged.error(sums.solve(1e-12)) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_a_constant_in_the_state_changes_nothing():
+    X, y = torch.randn(500, 4), torch.randn(500, 2)
+    found = []
+    for shift in (0.0, 64.0):  # added without rounding below
+        z = torch.cat([(X * 2**10).round() / 2**10 + shift, torch.ones(500, 1)], 1)
+        sums = Sums(4, 2)
+        sums.add(z, y, 1 / y.square().sum(-1))
+        found.append(sums.error(sums.solve(1e-2)))
+    assert found[1] == pytest.approx(found[0], rel=1e-9)
+
+
+def test_a_state_that_never_changes_is_answered_by_the_mean():
+    y = torch.randn(50, 2) + 3
+    sums = Sums(4, 2)
+    sums.add(torch.cat([torch.full((50, 4), 7.3), torch.ones(50, 1)], 1), y, None)
+    G = sums.solve(1e-8)
+    assert torch.allclose(G[:-1].T @ torch.full((4,), 7.3).double() + G[-1], y.double().mean(0), atol=1e-6)
 
 
 def copying(beta):
