@@ -221,10 +221,15 @@ def followed() -> str:
         all_found = [row for row in payload["rows"] if not row["missed"]]
         others = [row for row in payload["rows"] if row["missed"]]
         least = min(min(row["first"] + row["second"]) for row in all_found)
-        spans = (f"{part[0]['best']:.1e} to {part[-1]['best']:.1e}" for part in (all_found, others))
-        rows.append([D, len(all_found), next(spans), f"{least:.2f}", len(others), next(spans)])
-    head = ["D", "all maxima followed", "their NMSE", "least share", "some missed", "their NMSE"]
+        rows.append([D, *_followed(all_found), f"{least:.2f}", *_followed(others)])
+    head = ["D", "all maxima followed", "NMSE", "argmax ratio", "least share", "some missed", "NMSE", "argmax ratio"]
     return markdown(head, rows) + source(payload)
+
+
+def _followed(rows: list[Any]) -> tuple[int, str, str]:
+    """How many, their NMSE, and the recovery error of their heads over its value before training."""
+    ratios = [ratio for row in rows for ratio in row["argmax"]]
+    return len(rows), f"{rows[0]['best']:.1e} to {rows[-1]['best']:.1e}", f"{min(ratios):.2f} to {max(ratios):.2f}"
 
 
 def pages() -> list[Path]:
