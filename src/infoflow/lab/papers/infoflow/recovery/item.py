@@ -54,6 +54,7 @@ def run(context: Context) -> Outcome:
         errors = measure(network, runs[0].target, runs[0].T, 2000 if context.preset == "full" else 400)
         for kind in ("argmax", "second"):
             known = paper.get((kind, heads)) if context.preset == "full" else None
+            theirs = [t / i for t, i in zip(known["trained"], known["initialized"], strict=True)] if known else []
             ratio = [trained / first for trained, first in errors[kind]]
             rows.append(
                 {
@@ -61,14 +62,14 @@ def run(context: Context) -> Outcome:
                     "heads": "({},{})".format(*heads),
                     "rank": kind,
                     "best NMSE": best.best,
-                    "paper ratio": _span([t / i for t, i in zip(known["trained"], known["initialized"], strict=True)])
-                    if known
-                    else None,
+                    "paper ratio": _span(theirs) if theirs else None,
                     "our ratio": _span(ratio),
                     "our trained": _span([trained for trained, _ in errors[kind]]),
                 }
             )
-            details.append({"target": name, "heads": heads, "rank": kind, "trained_initialized": errors[kind]})
+            printed_for = theirs if name == "eq. (6)" else []
+            pairs = {"trained_initialized": errors[kind], "paper_ratios": printed_for}
+            details.append({"target": name, "heads": heads, "rank": kind, **pairs})
     columns = ["target", "heads", "rank", "best NMSE", "paper ratio", "our ratio", "our trained"]
     remarks = [
         "ratio: recovery error (56) of the trained model over that of its own initialisation, smallest to largest head",
@@ -106,15 +107,18 @@ def _figure(details: list[dict[str, Any]]) -> Any:
             labels.append(label)
         colour = style.COLOURS[0] if entry["rank"] == "argmax" else style.COLOURS[1]
         for trained, first in entry["trained_initialized"]:
-            axes.scatter(labels.index(label), trained / first, color=colour, s=18, alpha=0.8)
+            axes.scatter(labels.index(label) - 0.12, trained / first, color=colour, s=18, alpha=0.8)
+        for ratio in entry["paper_ratios"]:
+            axes.scatter(labels.index(label) + 0.12, ratio, facecolors="none", edgecolors=colour, s=18)
     for colour, kind in zip(style.COLOURS, NAMES.values(), strict=False):
         axes.scatter([], [], color=colour, label=kind)
+        axes.scatter([], [], facecolors="none", edgecolors=colour, label=f"{kind}, paper")
     axes.axhline(1.0, color=style.MUTED, lw=1)
     axes.set_yscale("log")
     axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right", fontsize=7)
     axes.set_ylabel("trained / initialised")
     axes.set_title("what of the token a head looks at can be read back")
-    axes.legend()
+    axes.legend(fontsize=7, ncols=2)
     return figure
 
 
