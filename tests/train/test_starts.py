@@ -51,9 +51,11 @@ def test_the_best_start_goes_on(at_once: int) -> None:
     seen: list[int] = []
     assert choose_start(state, at_once, lambda trial: seen.append(trial.done))
     numbers = set()
+    assert [len(values) for values in state.tried] == [4, 4, 4]
     for row, run in enumerate(runs):
         alone = [train(start([run.start(number)], CPU, None)) for number in range(4)]
         best = min(range(4), key=lambda number: float(alone[number].best))
+        assert state.tried[row] == pytest.approx([float(trial.best) for trial in alone], rel=1e-11)
         numbers.add(best)
         torch.testing.assert_close(state.stack.weights[row], alone[best].best_weights[0], rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(state.best_weights[row], alone[best].best_weights[0], rtol=1e-12, atol=1e-12)
@@ -84,6 +86,9 @@ def test_starts_that_all_diverge_leave_the_runs_own_weights() -> None:
     drawn = state.stack.weights.clone()
     assert choose_start(state, 2)
     assert torch.equal(state.stack.weights, drawn)
+    (result, *_) = fit_many(runs_of(1, RECIPE.with_(lr=1e200)))
+    assert result is not None
+    assert result.tried == [None] * 4
 
 
 def test_stacked_equals_separate() -> None:
@@ -122,8 +127,11 @@ def test_stopped_afterwards_it_goes_on_from_there(tmp_path: Path) -> None:
     again = Watch(at=1000)
     finished = train_part(part, CPU, data, tmp_path, again.stop, again.report)
     assert finished is not None
-    for (result, _), wanted in zip(finished, whole, strict=True):
+    for (result, _), wanted, expected in zip(finished, whole, fit_many(runs), strict=True):
         assert result.curve == pytest.approx(wanted, rel=1e-11)
+        assert expected is not None
+        assert len(result.tried) == 4
+        assert result.tried == pytest.approx(expected.tried, rel=1e-11)
     assert again.seen == [0, *range(32 + 7, 32 + 13)]
 
 

@@ -147,6 +147,22 @@ def test_a_checkpoint_from_before_there_were_rollbacks_is_taken_up(tmp_path: Pat
     assert torch.equal(loop.train(again).stack.weights, loop.train(state).stack.weights)
 
 
+def test_what_the_starts_reached_is_checked_when_a_checkpoint_is_read(tmp_path: Path) -> None:
+    state = loop.start(runs_of(2)[:2], CPU, None)
+    loop.train(state, stop=lambda: state.step == 3)
+    state.tried = [[0.5, float("inf")], [0.25, 0.125]]
+    _, tensors, header = files.read(checkpoint.save(tmp_path, state))
+    assert header["tried"] == [[0.5, None], [0.25, 0.125]]
+    again = loop.start(runs_of(2)[:2][::-1], CPU, None)  # taken up in another order
+    assert checkpoint.from_saved(tensors, header).restore(again)
+    assert again.tried == [[0.25, 0.125], [0.5, float("inf")]]
+    old = {name: header[name] for name in header if name != "tried"}
+    assert checkpoint.from_saved(tensors, old).tried == [[], []]
+    for bad in ("x", [[0.5]], [[0.5], 1], [[0.5], ["1"]], [[True], [0.5]]):
+        with pytest.raises(InfoFlowError, match="starts"):
+            checkpoint.from_saved(tensors, {**header, "tried": bad})
+
+
 def test_what_a_killed_writer_left_is_removed_when_nobody_can_be_writing_it(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
     folder.mkdir()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from infoflow.errors import InfoFlowError
 from infoflow.nn import files
 from infoflow.train.loop import Trained
 from infoflow.train.recipe import Run
+from infoflow.train.results import finite
 
 # Every tensor has the model axis first, but `step` (1) and `curve` (evaluations, M).
 _ROWS = ("weights", "first", "second", "alive", "loss", "best", "best_weights", "diverged_at",
@@ -34,6 +36,7 @@ class Checkpoint:
     steps: list[int]  # of the evaluations
     seconds: float
     tensors: dict[str, Tensor]
+    tried: list[list[float]]  # of each run: what its starts reached
 
     @property
     def step(self) -> int:
@@ -51,14 +54,14 @@ class Checkpoint:
         for name, tensor in chosen.items():
             into[name].copy_(tensor)
         state.curve, state.steps = self.tensors["curve"][:, rows].tolist(), list(self.steps)
-        state.step, state.seconds = self.step, self.seconds
+        state.step, state.seconds, state.tried = self.step, self.seconds, [list(self.tried[row]) for row in rows]
         return True
 
 
 def save(folder: Path, state: Trained) -> Path:
     keys = [run.key for run in state.stack.runs]
     curve = torch.tensor(state.curve, dtype=torch.float64).reshape(len(state.steps), len(keys))
-    header = {"keys": keys, "steps": state.steps, "seconds": state.seconds}
+    header = {"keys": keys, "steps": state.steps, "seconds": state.seconds, "tried": _plain(state.tried)}
     return files.write(folder / _name(state.stack.runs), "checkpoint", {**_tensors(state), "curve": curve}, header)
 
 
@@ -101,7 +104,21 @@ def from_saved(tensors: dict[str, Tensor], header: dict[str, Any], path: Path | 
         raise InfoFlowError("expected one curve per run in a checkpoint.")
     if any(tensors[name].ndim < 1 or tensors[name].shape[0] != len(keys) for name in _ROWS):
         raise InfoFlowError("expected one row per run in a checkpoint.")
-    return Checkpoint(path, keys, steps, float(seconds), tensors)
+    return Checkpoint(path, keys, steps, float(seconds), tensors, _tried(header, len(keys)))
+
+
+def _plain(tried: list[list[float]]) -> list[list[float | None]]:
+    return [[finite(value) for value in values] for values in tried]
+
+
+def _tried(header: dict[str, Any], runs: int) -> list[list[float]]:
+    """Read back, inf for what was no number; of a checkpoint from before they were kept, none."""
+    tried = header.get("tried", [[]] * runs)
+    if not (isinstance(tried, list) and len(tried) == runs and all(isinstance(values, list) for values in tried)):
+        raise InfoFlowError("expected what the starts of each run reached in a checkpoint.")
+    if not all(value is None or type(value) in (int, float) for values in tried for value in values):
+        raise InfoFlowError("expected numbers for what starts reached in a checkpoint.")
+    return [[inf if value is None else float(value) for value in values] for values in tried]
 
 
 def _of_today(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -34,9 +34,11 @@ class Trained:
     before: int = 0  # steps of each model that were spent on choosing where to start
     together: int = 1  # rows a model has in the stack: several while its starts are tried
     seconds: float = 0.0
+    tried: list[list[float]] = field(init=False)  # for each model, the best NMSE of its starts where there were several
 
     def __post_init__(self) -> None:
         M, device = len(self.stack.runs), self.stack.weights.device
+        self.tried = [[] for _ in range(M)]
         self.best = torch.full((M,), torch.inf, dtype=torch.float64, device=device)
         self.best_weights = self.stack.weights.clone()
         self.best_second = self.stack.state.second.clone()
@@ -103,6 +105,8 @@ def choose_start(
         for nmse, weights in zip(trial.best.split(M), trial.best_weights.split(M), strict=True):
             better = nmse < best  # False for NaN
             best = torch.where(better, nmse, best)
+            for values, value in zip(state.tried, nmse.tolist(), strict=True):
+                values.append(value)
             stack.weights.copy_(torch.where(better.unsqueeze(1), weights, stack.weights))
     state.best_weights.copy_(stack.weights)
     return True

@@ -122,6 +122,7 @@ def results(part: Part, state: Trained) -> Finished:
             stacked=len(part.runs),
             choice=part.choice.to_json(),
             rollbacks=int(state.rollbacks[row]),
+            tried=[finite(value) for value in state.tried[row]],
         )
         network = stacked.select(row).cpu()
         network.header = {"target": run.target.spelling, "T": run.T}

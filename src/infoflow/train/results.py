@@ -32,6 +32,7 @@ class Result:
     stacked: int  # models in that stack
     choice: dict[str, Any]  # what the engine chose: device, kernel, stack, workers, threads
     rollbacks: int = 0  # times it returned to its best weights
+    tried: list[float | None] = field(default_factory=list)  # best NMSE of each start, where there were several
     model: "Transformer | None" = field(default=None, repr=False, compare=False)
     store: "Store | None" = field(default=None, repr=False, compare=False)
 
@@ -63,10 +64,10 @@ class Result:
     @classmethod
     def from_json(cls, payload: Any, store: "Store | None" = None) -> "Result":
         """Read back; anything but the fields of a result is refused."""
-        if not isinstance(payload, dict) or {"rollbacks", *payload} != set(PLAIN):
+        if not isinstance(payload, dict) or {"rollbacks", "tried", *payload} != set(PLAIN):
             raise InfoFlowError(f"expected the fields {', '.join(PLAIN)}")
         result = cls(**payload, store=store)
-        numbers = [result.best, result.final, result.seconds, *_list(result.curve)]
+        numbers = [result.best, result.final, result.seconds, *_list(result.curve), *_list(result.tried)]
         plain = isinstance(result.key, str) and isinstance(result.identity, dict) and result.status in _STATUS
         whole = [result.steps, result.stacked, result.rollbacks, *_list(result.curve_steps)]
         if not (plain and all(_number(x) for x in numbers) and all(type(x) is int for x in whole)):
