@@ -336,13 +336,13 @@ def _train_part(
     name = hashlib.sha256(" ".join(cell.key for cell in part).encode()).hexdigest()[:24]
     state = context.store / "checkpoints" / f"{name}.safetensors"
     seeds = [cell.seed for cell in part]
+    note_training(context)
     records = train_stack(part[0].task, part[0].schedule, seeds, device, progress, state, until)
     if records is None:
         return False
     for cell, record in zip(part, records, strict=True):
         payload = {"key": cell.key, "identity": cell.identity(), "device": str(device), **record}
         write_json(_path(context, cell.key), payload)
-    note_training(context)
     state.unlink(missing_ok=True)
     return True
 
