@@ -16,7 +16,7 @@ QUICK = Recipe(samples=8_000, validation=1_000, batch=128, epochs=60, lr=1e-2, d
 # Models that miss a maximum are left at the start. How soon it shows, how often, and how long the rest takes: README.
 AGAIN = FULL.with_(warm_up=1400, rollback=8.0)
 RECIPES = {
-    2: FULL,
+    2: AGAIN.with_(starts=3, start_epochs=250, epochs=1200),
     3: AGAIN.with_(starts=6, start_epochs=75),
     4: FULL.with_(rollback=8.0),
     5: AGAIN.with_(starts=4, start_epochs=100, epochs=800, warm_up=2800),
