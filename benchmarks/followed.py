@@ -31,7 +31,7 @@ from infoflow.targets import Extremum, Target
 from infoflow.train import checkpoint
 from infoflow.train.recipe import Run
 
-T, SEQUENCES, RECOVERED, SEEDS = 64, 400, 1000, 16
+T, SEQUENCES, RECOVERY_SEQUENCES, SEEDS = 64, 400, 1000, 16
 RECIPE = {"lr": 1e-2, "decay": 1e-4, "init_scale": 0.5, "rollback": 8.0, "epochs": 1000}  # what recipes.py chose
 FOLLOWED = 0.8  # of tokens or sequences
 
@@ -86,7 +86,8 @@ def look(folder: Path, D: int) -> dict[str, Any]:
         row = found[0].keys.index(run.key)
         network = network_of(run, found[0].tensors["best_weights"][row])
         first, second = agreement(network, X, S)
-        argmax = [trained / initialised for trained, initialised in measure(network, target, T, RECOVERED)["argmax"]]
+        errors = measure(network, target, T, RECOVERY_SEQUENCES)["argmax"]
+        argmax = [trained / initialised for trained, initialised in errors]
         best = float(found[0].tensors["best"][row])
         missed = sum(min(pair) < FOLLOWED for pair in zip(first, second, strict=True))
         rows.append(

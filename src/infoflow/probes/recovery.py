@@ -48,7 +48,8 @@ class Sums:
     def solve(self, ridge: float) -> Float[Tensor, "z d"]:
         """The ridge shrinks slopes about the mean of the state, so a constant in the state changes nothing.
 
-        Rounding A by parts of its size leaves C off by at most E eps tr(A): that much is added to keep it positive.
+        C is a difference of sums and carries their rounding, of the order of E eps tr(A): as much is added to the
+        ridge, which keeps it positive where the state does not vary at all.
         """
         count, size = self.A[-1, -1], len(self.A) - 1
         mean, aim = self.A[-1, :-1] / count, self.B[-1] / count

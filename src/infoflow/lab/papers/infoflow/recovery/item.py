@@ -67,9 +67,15 @@ def run(context: Context) -> Outcome:
                     "our trained": _span([trained for trained, _ in errors[kind]]),
                 }
             )
-            printed_for = theirs if name == "eq. (6)" else []
-            pairs = {"trained_initialized": errors[kind], "paper_ratios": printed_for}
-            details.append({"target": name, "heads": heads, "rank": kind, **pairs})
+            details.append(
+                {
+                    "target": name,
+                    "heads": heads,
+                    "rank": kind,
+                    "trained_initialized": errors[kind],
+                    "paper_ratios": theirs if name == "eq. (6)" else [],  # the one its sizes are of
+                }
+            )
     columns = ["target", "heads", "rank", "best NMSE", "paper ratio", "our ratio", "our trained"]
     remarks = [
         "ratio: recovery error (56) of the trained model over that of its own initialisation, smallest to largest head",

@@ -13,13 +13,13 @@ CONFIGURATIONS = ("(D,D)", "(D-1,D)", "(D,D-1)")
 # The paper prints learning rate 1e-3, decay 1e-2 and no training length; rate, decay and length are ours (README).
 FULL = Recipe(samples=36_000, validation=4_000, batch=256, epochs=1000, lr=1e-2, decay=1e-4, evaluate_every=5)
 QUICK = Recipe(samples=8_000, validation=1_000, batch=128, epochs=60, lr=1e-2, decay=1e-4, evaluate_every=5)
-# Models that miss a maximum are left at the start. How soon it shows, how often, and how long the rest takes: README.
-AGAIN = FULL.with_(warm_up=1400, rollback=8.0)
+# Initial weights that lead to a missed maximum are left after a trial; how many, how soon it shows: README.
+SEVERAL_STARTS = FULL.with_(warm_up=1400, rollback=8.0)
 RECIPES = {
-    2: AGAIN.with_(starts=3, start_epochs=250, epochs=1200),
-    3: AGAIN.with_(starts=6, start_epochs=75),
+    2: SEVERAL_STARTS.with_(starts=3, start_epochs=250, epochs=1200),
+    3: SEVERAL_STARTS.with_(starts=6, start_epochs=75),
     4: FULL.with_(rollback=8.0),
-    5: AGAIN.with_(starts=4, start_epochs=100, epochs=800, warm_up=2800),
+    5: SEVERAL_STARTS.with_(starts=4, start_epochs=100, epochs=800, warm_up=2800),
     6: FULL.with_(rollback=8.0, epochs=450, warm_up=2800),  # without a warm-up some models never learn
 }
 
