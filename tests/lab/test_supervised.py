@@ -201,3 +201,15 @@ def test_the_result_names_what_trained_it(tmp_path: Path) -> None:
     kept[0].unlink()
     train_grid(context, grid, "small")  # nothing is trained, so nothing is noted
     assert not list((tmp_path / "store" / "trained").iterdir())
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_a_stopped_call_is_named_when_it_trained(tmp_path: Path, trains: bool) -> None:
+    grid = {"cell": [Cell(SMALL, Schedule(10**6, 4, 1e-3), 0)]}
+    for seconds in (0.2, 1.0, 5.0, 25.0) if trains else (0.0,):  # on a busy machine the first may pass unused
+        with pytest.raises(JobError, match="the same call goes on"):
+            train_grid(Context("quick", tmp_path, seconds=seconds), grid, "small")
+        named = list((tmp_path / "store").glob("trained/*.json"))
+        if named:
+            break
+    assert bool(named) == trains

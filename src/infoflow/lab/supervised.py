@@ -336,8 +336,17 @@ def _train_part(
     name = hashlib.sha256(" ".join(cell.key for cell in part).encode()).hexdigest()[:24]
     state = context.store / "checkpoints" / f"{name}.safetensors"
     seeds = [cell.seed for cell in part]
-    note_training(context)
-    records = train_stack(part[0].task, part[0].schedule, seeds, device, progress, state, until)
+    epochs: list[int] = []
+
+    def report(epoch: int) -> None:
+        epochs.append(epoch)
+        progress(epoch)
+
+    try:
+        records = train_stack(part[0].task, part[0].schedule, seeds, device, report, state, until)
+    finally:  # a call that was stopped has trained, too
+        if epochs:
+            note_training(context)
     if records is None:
         return False
     for cell, record in zip(part, records, strict=True):
