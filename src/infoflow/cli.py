@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from infoflow.errors import InfoFlowError, JobError, unknown
+from infoflow.memory import keep_freed_memory
 
 # name -> one line for `infoflow --help`; the module infoflow.commands.<name> defines `command`.
 COMMANDS: dict[str, str] = {
@@ -61,6 +62,7 @@ def cli() -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command line; turn every expected failure into one sentence and an exit code."""
+    keep_freed_memory()
     try:
         result: Any = cli.main(args=argv, prog_name="infoflow", standalone_mode=False)
     except click.exceptions.Abort:

@@ -29,6 +29,7 @@ from infoflow.train.loop import WARM_UP
 from infoflow.train.stack import BETAS, EPS
 
 EVALUATED = 256  # test samples in one pass
+STACK = {"cpu": 16, "cuda": 256}  # models trained together; on a CPU larger stacks are slower
 SAVE_EVERY = 60.0  # seconds between checkpoints of a stack
 FORMAT = 1  # changes when the same cell would give other numbers
 
@@ -304,7 +305,7 @@ def _finite(value: float) -> float | None:
 
 
 def train_grid(
-    context: Context, grid: Mapping[Any, Sequence[Cell]], title: str, stack: int = 64
+    context: Context, grid: Mapping[Any, Sequence[Cell]], title: str, stack: int | None = None
 ) -> dict[Any, list[dict[str, Any]]]:
     """Every cell of the grid, finished ones from the store; cells that differ in their seed alone are stacked."""
     device = check_device(context.device)
@@ -314,7 +315,8 @@ def train_grid(
         if not _path(context, key).exists():
             same = json.dumps({**cell.identity(), "seed": 0}, sort_keys=True)
             groups.setdefault(same, []).append(cell)
-    parts = [group[at : at + stack] for group in groups.values() for at in range(0, len(group), stack)]
+    size = min(stack or STACK[device.type], STACK[device.type])
+    parts = [group[at : at + size] for group in groups.values() for at in range(0, len(group), size)]
     until = inf if context.seconds is None else time.monotonic() + context.seconds
     with Progress(title, sum(part[0].schedule.epochs for part in parts)) as bar:
         done = 0
@@ -379,12 +381,11 @@ def spread(records: Sequence[dict[str, Any]], name: str) -> tuple[float | None, 
 
 
 def throughput(task: Task, batch: int, lr: float, models: int, steps: int, device: torch.device) -> dict[str, float]:
-    """Model-steps a second, `models` stacked against the same models one after the other, in one run."""
+    """Model-steps a second, `models` stacked as a grid is against the same models one after the other, in one run."""
     rates = {}
-    ways: dict[str, list[list[int]]] = {"stacked": [list(range(models))], "one by one": [[m] for m in range(models)]}
-    for name, groups in ways.items():
+    for name, size in (("stacked", STACK[device.type]), ("one by one", 1)):
         seconds = 0.0
-        for seeds in groups:
+        for seeds in (range(at, min(at + size, models)) for at in range(0, models, size)):
             network = stacked(task.network, seeds).to(device)
             data = task.samples(seeds)
             x, y = (values[:, :batch].expand(len(seeds), *values[:, :batch].shape[1:]) for values in (data.x, data.y))
