@@ -21,6 +21,10 @@ class Progress:
         self.start = self.last = time.monotonic()
         self.done = self.before = before
 
+    def skip(self, count: int) -> None:
+        """So much more turns out to have been done by an earlier call."""
+        self.before += count
+
     def update(self, done: int, note: str = "") -> None:
         self.done = done
         now = time.monotonic()

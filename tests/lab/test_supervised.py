@@ -14,9 +14,21 @@ from infoflow.errors import InfoFlowError, JobError
 from infoflow.lab import resume
 from infoflow.lab.item import Context
 from infoflow.lab.papers.softmax_attention.tasks import Sequences, Truncated
-from infoflow.lab.supervised import Adam, Cell, Samples, Schedule, Training, spread, throughput, train_grid, train_stack
+from infoflow.lab.supervised import (
+    STACK,
+    Adam,
+    Cell,
+    Samples,
+    Schedule,
+    Training,
+    spread,
+    throughput,
+    train_grid,
+    train_stack,
+)
 from infoflow.nn import files
 from infoflow.nn.transformer import Linear
+from infoflow.progress import Progress
 
 CPU = torch.device("cpu")
 SMALL = Truncated(n=3, p=4, H=2, a=-1.0, b=1.0, d=2, hidden=4, count=20)
@@ -156,6 +168,24 @@ def test_time_up_saves_and_the_same_call_goes_on(tmp_path: Path) -> None:
     assert not state.exists()
 
 
+def test_the_bar_of_a_resumed_stack_tells_the_time_of_this_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three of five epochs are an earlier call's: what is left is told by the two of this one."""
+    schedule = Schedule(epochs=5, batch=6, lr=1e-2)
+    with pytest.raises(JobError):
+        train_grid(
+            Context("quick", tmp_path, seconds=0.0), {"cell": [Cell(SMALL, schedule, s) for s in (3, 1)]}, "test"
+        )
+    (state,) = (tmp_path / "store" / "checkpoints").iterdir()
+    stopped_after(3, state, schedule)
+    bars: list[Progress] = []
+    close = Progress.__exit__
+    monkeypatch.setattr(Progress, "__exit__", lambda self, *error: (bars.append(self), close(self, *error))[1])
+    train_grid(Context("quick", tmp_path), {"cell": [Cell(SMALL, schedule, s) for s in (3, 1)]}, "test")
+    assert [(bar.before, bar.done, bar.total) for bar in bars] == [(3, 5, 5)]
+
+
 def test_a_damaged_cell_is_one_sentence(tmp_path: Path) -> None:
     context = Context("quick", tmp_path)
     context.store.mkdir()
@@ -171,7 +201,7 @@ def test_every_setting_is_in_the_key() -> None:
 
 
 def test_throughput_measures_both_ways() -> None:
-    rates = throughput(SMALL, 4, 1e-3, models=3, steps=1, device=CPU)
+    rates = throughput(SMALL, 4, 1e-3, models=STACK["cpu"] + 1, steps=1, device=CPU)
     assert set(rates) == {"stacked", "one by one"}
     assert all(rate > 0 for rate in rates.values())
 

@@ -321,14 +321,27 @@ def train_grid(
     with Progress(title, sum(part[0].schedule.epochs for part in parts)) as bar:
         done = 0
         for number, part in enumerate(parts):
-            before = done
-            if not _train_part(context, part, device, lambda epoch, before=before: bar.update(before + epoch), until):  # type: ignore[misc]
+            if not _train_part(context, part, device, _report(bar, done), until):
                 raise JobError(
                     f"expected to finish {len(parts)} stacks of {title}, finished {number} in {context.seconds:g} s; "
                     f"the same call goes on from {context.store}."
                 )
             done += part[0].schedule.epochs
     return {name: [_read(_path(context, cell.key), cell) for cell in members] for name, members in grid.items()}
+
+
+def _report(bar: Progress, before: int) -> Callable[[int], None]:
+    """Tells the bar of one stack's epochs; those ahead of the first to be reported are an earlier call's."""
+    first = True
+
+    def report(epoch: int) -> None:
+        nonlocal first
+        if first:
+            bar.skip(epoch - 1)
+        first = False
+        bar.update(before + epoch)
+
+    return report
 
 
 def _train_part(
