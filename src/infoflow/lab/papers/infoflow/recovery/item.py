@@ -119,10 +119,12 @@ def _figure(details: list[dict[str, Any]]) -> Any:
             axes.scatter(labels.index(label) + 0.12, ratio, facecolors="none", edgecolors=colour, s=18)
     for colour, kind in zip(style.COLOURS, NAMES.values(), strict=False):
         axes.scatter([], [], color=colour, label=kind)
-        axes.scatter([], [], facecolors="none", edgecolors=colour, label=f"{kind}, paper")
+        if any(entry["paper_ratios"] for entry in details):
+            axes.scatter([], [], facecolors="none", edgecolors=colour, label=f"{kind}, paper")
     axes.axhline(1.0, color=style.MUTED, lw=1)
     axes.set_yscale("log")
     axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right", fontsize=7)
+    axes.set_xlim(-0.6, len(labels) - 0.4)
     axes.set_ylabel("trained / initialised")
     axes.set_title("what of the token a head looks at can be read back")
     axes.legend(fontsize=7, ncols=2)

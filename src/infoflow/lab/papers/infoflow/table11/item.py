@@ -112,7 +112,9 @@ def _figure(rows: list[dict[str, Any]], seeds: dict[tuple[int, str], list[float]
                 label=f"{name}, paper",
             )
     axes.set_yscale("log")
-    axes.set_xticks(sorted({row["D"] for row in rows}))
+    sizes = sorted({row["D"] for row in rows})
+    axes.set_xticks(sizes)
+    axes.set_xlim(sizes[0] - 0.5, sizes[-1] + 0.5)  # with one D the seeds' dots would otherwise fill the width
     axes.set_xlabel("D")
     axes.set_ylabel("best validation NMSE")
     axes.set_title(f"eq. (6), T = {T}: means, and every seed")
