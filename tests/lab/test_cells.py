@@ -25,9 +25,11 @@ def noted(context: Context) -> int:
     return len(paths)
 
 
-def test_a_call_that_was_stopped_on_the_way_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("recipe", [RECIPE.with_(steps=10**5), RECIPE.with_(starts=2, start_epochs=10**5)])
+def test_a_call_that_was_stopped_on_the_way_is_named(tmp_path: Path, recipe: Recipe) -> None:
+    """In the training, or while starts are tried."""
     context = Context("full", tmp_path)
-    endless = {"cell": [replace(RUN, recipe=RECIPE.with_(steps=10**5))]}
+    endless = {"cell": [replace(RUN, recipe=recipe)]}
     for seconds in (0.2, 1.0, 5.0, 25.0):  # on a busy machine the first may pass before the first step
         with pytest.raises(JobError, match="the same call goes on"):
             train_cells(replace(context, seconds=seconds), endless, "cells")

@@ -9,9 +9,10 @@ from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.targets import pairwise_max
 from infoflow.train.engines.choice import choose
-from infoflow.train.fit import Recipe, Run, fit_many
-from infoflow.train.loop import Trained, choose_start, start, train
-from infoflow.train.part import Part, plan, starts_at_once, train_part
+from infoflow.train.fit import Recipe, Run, Store, fit_many
+from infoflow.train.loop import Trained, start, train
+from infoflow.train.part import Part, plan, train_part
+from infoflow.train.starts import at_once, choose_start
 
 CPU = torch.device("cpu")
 RECIPE = Recipe(samples=16, validation=8, batch=4, epochs=3, dtype="float64", starts=4, start_epochs=2)
@@ -43,13 +44,13 @@ def part_of(runs: list[Run]) -> Part:
     return Part(tuple(runs), choose(runs, CPU))
 
 
-@pytest.mark.parametrize("at_once", [1, 6, 9, 256])
-def test_the_best_start_goes_on(at_once: int) -> None:
+@pytest.mark.parametrize("size", [1, 6, 9, 256])
+def test_the_best_start_goes_on(size: int) -> None:
     """Against brute force: every start trained alone, as an ordinary run; one, two, three or all starts to a stack."""
     runs = runs_of()
     state = start(runs, CPU, None)
     seen: list[int] = []
-    assert choose_start(state, at_once, lambda trial: seen.append(trial.done))
+    assert choose_start(state, size, lambda trial: seen.append(trial.done))
     numbers = set()
     assert [len(values) for values in state.tried] == [4, 4, 4]
     for row, run in enumerate(runs):
@@ -102,16 +103,47 @@ def test_stacked_equals_separate() -> None:
         assert (result.steps, result.curve_steps) == (12, [4, 8, 12])
 
 
-def test_stopped_while_choosing_it_begins_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [1, 6, 9, 256])
+@pytest.mark.parametrize("at", [1, 8, 9, 24, 31, 32])
+def test_stopped_while_choosing_it_goes_on_from_there(tmp_path: Path, size: int, at: int) -> None:
+    """Within a start, at the end of one, at the end of all; one, two, three or all starts to a stack."""
     runs = runs_of()
-    whole = curves(runs)
-    part, data = part_of(runs), start(runs, CPU, None).data
-    watch = Watch(at=1)
-    assert train_part(part, CPU, data, tmp_path, watch.stop, watch.report) is None
-    assert watch.seen[-1] < 32
-    assert not list(tmp_path.iterdir())  # nothing to go on from
-    for found, wanted in zip(curves(runs, tmp_path / "store"), whole, strict=True):
+    whole, state = start(runs, CPU, None), start(runs, CPU, None)
+    assert choose_start(whole, size)
+    watch, again = Watch(at), Watch(at=1000)
+    assert not choose_start(state, size, watch.report, watch.stop, tmp_path) or watch.seen[-1] == 32
+    state = start(runs, CPU, None)
+    assert choose_start(state, size, again.report, again.stop, tmp_path)
+    assert again.seen[1:] == sorted(set(again.seen[1:]) - set(watch.seen))  # no step is made twice
+    assert (state.before, state.tried) == (32, whole.tried)  # bit for bit
+    assert torch.equal(state.stack.weights, whole.stack.weights)
+
+
+def test_a_choice_that_was_cut_short_is_told_and_tidied(tmp_path: Path) -> None:
+    """The plan of the next call knows the steps of the starts; when the runs are finished nothing of them is left."""
+    runs = runs_of()
+    whole, store = curves(runs), Store(tmp_path)
+    store.prepare()
+    folder = store.checkpoints
+    part, data, watch = part_of(runs), start(runs, CPU, None).data, Watch(at=11)
+    assert train_part(part, CPU, data, folder, watch.stop, watch.report) is None
+    planned = plan(runs, {run.key for run in runs}, CPU, folder)
+    assert {(part.checkpoint, part.before) for part in planned} == {(None, watch.seen[-1])}
+    for found, wanted in zip(curves(runs, tmp_path), whole, strict=True):
         assert found == pytest.approx(wanted, rel=1e-11)
+    assert not list(folder.iterdir())
+
+
+def test_a_damaged_start_is_tried_again(tmp_path: Path) -> None:
+    runs = runs_of()
+    whole = start(runs, CPU, None)
+    assert choose_start(whole, 3, folder=tmp_path)
+    for path in tmp_path.iterdir():
+        path.write_bytes(path.read_bytes()[:-50])
+    state, watch = start(runs, CPU, None), Watch(at=1000)
+    assert choose_start(state, 3, watch.report, watch.stop, tmp_path)
+    assert watch.seen == list(range(33))
+    assert state.tried == whole.tried
 
 
 def test_stopped_afterwards_it_goes_on_from_there(tmp_path: Path) -> None:
@@ -148,7 +180,7 @@ def test_as_many_starts_at_once_as_would_be_stacked() -> None:
     """float32 models of this size: the CPU takes all of them in its passes, one per core."""
     runs = runs_of(3, RECIPE.with_(dtype="float32"))
     workers = choose(runs * 4, CPU).workers
-    assert starts_at_once(part_of(runs), CPU) == -(-12 // workers)
+    assert at_once(runs, CPU) == -(-12 // workers)
 
 
 def test_seeds_stay_small_enough_for_their_starts() -> None:

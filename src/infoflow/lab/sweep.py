@@ -44,9 +44,10 @@ def train_cells(context: Context, grid: Mapping[Any, list[Run]], title: str, kee
 
 
 def _held(store: Store, runs: list[Run], keep_weights: bool) -> tuple[set[str], dict[str, int]]:
-    """What the store holds of these runs: the finished ones, and how far each of the others is."""
+    """What the store holds of these runs: the finished ones, and how far each of the others is, or its starts."""
     finished = {run.key for run in runs if store.get(run.key, keep_weights) is not None}
-    saved = checkpoint.find(store.checkpoints, {run.key for run in runs} - finished)
+    left = [run for run in runs if run.key not in finished]
+    saved = checkpoint.find(store.checkpoints, {each.key for run in left for each in (run, *run.trials())})
     return finished, {key: found.step for found in reversed(saved) for key in found.keys}
 
 

@@ -49,7 +49,7 @@ class Checkpoint:
         chosen = {name: self.tensors[name][rows] for name in _ROWS} | {"step": self.tensors["step"]}
         if any(chosen[name].shape != into[name].shape or chosen[name].dtype != into[name].dtype for name in chosen):
             return False
-        if not 0 < self.step < state.stack.runs[0].recipe.total_steps:
+        if not 0 < self.step <= state.stack.runs[0].recipe.total_steps:
             return False
         for name, tensor in chosen.items():
             into[name].copy_(tensor)

@@ -89,7 +89,8 @@ def fit_many(
         _train(parts, where, engine, address, keep, kept, Stop(seconds))
     finally:
         if kept is not None and parts:
-            checkpoint.tidy(kept.checkpoints, set(kept.keys()))
+            over = {start.key for run in unique if run.key in found for start in run.trials()}
+            checkpoint.tidy(kept.checkpoints, {*kept.keys(), *over})
     return [found.get(run.key) for run in runs]
 
 

@@ -82,36 +82,6 @@ def start(runs: Sequence[Run], device: torch.device, fused: Fused | None, data: 
     return Trained(Stack(runs, device, fused), data)
 
 
-def choose_start(
-    state: Trained, at_once: int, report: Report | None = None, stop: Callable[[], bool] | None = None
-) -> bool:
-    """Train every start of every model, and put the weights of the best in place; False when `stop()` came first.
-
-    A network with exactly the heads it needs may end in a minimum where one of them is wasted, and which of its initial
-    weights lead there is seen early. Stacks of about `at_once` models hold as many starts of each. What the trials
-    reached is no result: a model is judged by what it reaches afterwards.
-    """
-    stack, recipe, M = state.stack, state.stack.runs[0].recipe, len(state.stack.runs)
-    best = torch.full_like(state.best, torch.inf)
-    for numbers in torch.arange(recipe.starts).split(max(1, at_once // M)):
-        runs = [run.start(int(number)) for number in numbers for run in stack.runs]
-        trial = Trained(Stack(runs, stack.weights.device, stack.fused), state.data)
-        trial.before, trial.together = state.before, len(numbers)
-        train(trial, report, stop=stop)
-        state.seconds += trial.seconds
-        if not trial.finished:
-            return False
-        state.before = trial.done
-        for nmse, weights in zip(trial.best.split(M), trial.best_weights.split(M), strict=True):
-            better = nmse < best  # False for NaN
-            best = torch.where(better, nmse, best)
-            for values, value in zip(state.tried, nmse.tolist(), strict=True):
-                values.append(value)
-            stack.weights.copy_(torch.where(better.unsqueeze(1), weights, stack.weights))
-    state.best_weights.copy_(stack.weights)
-    return True
-
-
 def train(
     state: Trained,
     report: Report | None = None,

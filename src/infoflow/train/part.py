@@ -12,9 +12,10 @@ from infoflow.train import checkpoint
 from infoflow.train.checkpoint import Checkpoint
 from infoflow.train.data import Data, make_data
 from infoflow.train.engines.choice import Choice, choose
-from infoflow.train.loop import Report, Trained, choose_start, start, train
+from infoflow.train.loop import Report, Trained, start, train
 from infoflow.train.recipe import Run
 from infoflow.train.results import Result, finite
+from infoflow.train.starts import at_once, choose_start, steps_behind
 
 SAVE_EVERY = 20.0  # seconds between checkpoints of a part, wherever it is trained
 
@@ -27,6 +28,7 @@ class Part:
     choice: Choice
     checkpoint: Checkpoint | None = None
     save_every: float = SAVE_EVERY
+    tried: int = 0  # steps of each model's starts that checkpoints hold, while the choice is not made
 
     @property
     def steps(self) -> int:
@@ -35,18 +37,12 @@ class Part:
 
     @property
     def before(self) -> int:
-        """Steps of each model that its checkpoint holds, with those of its starts."""
-        return 0 if self.checkpoint is None else self.runs[0].recipe.trial_steps + self.checkpoint.step
+        """Steps of each model that checkpoints hold, with those of its starts."""
+        return self.tried if self.checkpoint is None else self.runs[0].recipe.trial_steps + self.checkpoint.step
 
     def halves(self) -> "tuple[Part, Part]":
         middle = len(self.runs) // 2
         return replace(self, runs=self.runs[:middle]), replace(self, runs=self.runs[middle:])
-
-
-def starts_at_once(part: Part, device: torch.device) -> int:
-    """Models in a stack of starts: as many as would be stacked if these were all there is to train."""
-    recipe = part.runs[0].recipe
-    return choose([run.start(number) for number in range(recipe.starts) for run in part.runs], device).stack
 
 
 def plan(runs: Sequence[Run], pending: Collection[str], device: torch.device, checkpoints: Path | None) -> list[Part]:
@@ -54,7 +50,8 @@ def plan(runs: Sequence[Run], pending: Collection[str], device: torch.device, ch
 
     The sizes are chosen for all runs of a group, finished or not, so an interrupted sweep falls into the same parts.
     """
-    saved = checkpoint.find(checkpoints, pending) if checkpoints is not None else []
+    tried = {start.key for run in runs if run.key in pending for start in run.trials()}
+    saved = checkpoint.find(checkpoints, {*pending, *tried}) if checkpoints is not None else []
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(run.group, []).append(run)
@@ -69,7 +66,7 @@ def plan(runs: Sequence[Run], pending: Collection[str], device: torch.device, ch
         for first in range(0, len(members), choice.stack):
             taken = tuple(run for run in members[first : first + choice.stack] if run.key in left)
             if taken:
-                parts.append(Part(taken, choice, None, SAVE_EVERY))
+                parts.append(Part(taken, choice, None, SAVE_EVERY, steps_behind(taken[0], saved)))
     return parts
 
 
@@ -81,21 +78,20 @@ def train_part(
     stop: Callable[[], bool],
     report: Report | None,
 ) -> Finished | None:
-    """Train a part from its checkpoint or from the start; None when it was stopped (and saved) on the way.
-
-    The choice of a start is not saved: stopped before its end, it begins again.
-    """
-    state = start(part.runs, device, part.choice.fused, data)
-    if part.checkpoint is not None and part.checkpoint.restore(state):
-        state.before = part.runs[0].recipe.trial_steps
-    elif part.runs[0].recipe.starts > 1 and not choose_start(state, starts_at_once(part, device), report, stop):
-        return None
+    """Train a part from its checkpoint or from the start; None when it was stopped (and saved) on the way."""
+    state, recipe = start(part.runs, device, part.choice.fused, data), part.runs[0].recipe
 
     def save(state: Trained) -> None:
         assert checkpoints is not None
         checkpoint.save(checkpoints, state)
 
     try:
+        if part.checkpoint is not None and part.checkpoint.restore(state):
+            state.before = recipe.trial_steps
+        elif recipe.starts > 1:
+            size = at_once(part.runs, device)
+            if not choose_start(state, size, report, stop, checkpoints, part.save_every):
+                return None
         train(state, report, None if checkpoints is None else save, part.save_every, stop)
     except OSError as error:
         raise JobError(f"expected to write a checkpoint in {checkpoints}, could not ({error.strerror}).") from None

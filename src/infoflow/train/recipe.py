@@ -147,6 +147,10 @@ class Run:
         recipe = self.recipe.with_(epochs=self.recipe.start_epochs, **plain)
         return replace(self, seed=self.seed * self.recipe.starts + number, recipe=recipe)
 
+    def trials(self) -> "list[Run]":
+        """All starts, where there are several."""
+        return [self.start(number) for number in range(self.recipe.starts)] if self.recipe.starts > 1 else []
+
     def identity(self) -> dict[str, Any]:
         """What the run is, as plain JSON; a target of a user's file is named with the hash of that file."""
         if not self.target.spelling:
