@@ -22,19 +22,14 @@ ROUNDS = 3
 def rates() -> dict[str, float]:
     import torch
 
+    from infoflow.lab.grid import rate
     from infoflow.lab.papers.softmax_attention.tasks import Truncated
-    from infoflow.lab.supervised import Adam, Stepper, _timed, stacked
     from infoflow.train.benchmark import choose, ours, workload
 
     task, device = Truncated(H=1, a=-5.0, b=5.0, n=50, p=64, count=100), torch.device("cpu")
     found = {}
     for size in STACKS:
-        data, network = task.samples(range(size)), stacked(task.network, range(size))
-        x, y = (values[:, :32].expand(size, *values[:, :32].shape[1:]) for values in (data.x, data.y))
-        advance = Stepper(task, network, Adam(network, 1e-3))
-        advance(x, y)
-        steps = max(3, 400 // size)
-        found[f"figure 2, stacks of {size}"] = size * steps / _timed(advance, x, y, steps)
+        found[f"figure 2, stacks of {size}"] = rate(task, 32, 1e-3, size, size, max(3, 400 // size), device)
     for D in (2, 4):
         found[f"eq. (6), D = {D}"] = ours(D, choose(workload(D, 16), device), 16, device, 3.0)
     found["peak, MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

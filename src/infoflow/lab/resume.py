@@ -15,7 +15,7 @@ from infoflow.errors import InfoFlowError, JobError
 from infoflow.nn import files
 
 if TYPE_CHECKING:
-    from infoflow.lab.supervised import Training
+    from infoflow.lab.stacked import Training
 
 KIND = "lab_checkpoint"
 

@@ -15,9 +15,10 @@ from infoflow.construct.softmax_attention import (
     truncated_linear,
     two_layer_attention,
 )
+from infoflow.lab.grid import Cell, spread, train_grid
 from infoflow.lab.item import Context
 from infoflow.lab.papers.softmax_attention.model import Guided, OneLayer, TwoLayers
-from infoflow.lab.supervised import Cell, Samples, Schedule, spread, train_grid
+from infoflow.lab.stacked import Samples, Schedule
 
 RADIUS = 5.0  # C.1: x ~ Uniform(-5, 5)
 

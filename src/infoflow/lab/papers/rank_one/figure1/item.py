@@ -4,9 +4,10 @@ model of its kind could reach and what one untrained, constructed rank-1 head re
 from typing import Any
 
 from infoflow.construct.rank_one.text import TaggedText, ceilings, memorize_text, read_conll
+from infoflow.lab.grid import Cell, spread, train_grid
 from infoflow.lab.item import Context, Item, Outcome, printed
 from infoflow.lab.papers.rank_one.figure1.model import Tagging, synthetic_text
-from infoflow.lab.supervised import Cell, Schedule, spread, train_grid
+from infoflow.lab.stacked import Schedule
 
 FILES = ("train.txt.gz", "wikigold.conll.gz")
 DEPTHS = (1, 3, 6)

@@ -5,9 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from infoflow.files import write_json
+from infoflow.lab.grid import spread, throughput
 from infoflow.lab.item import Context, Item, Outcome, printed
 from infoflow.lab.papers.softmax_attention.tasks import Truncated, slope, sweep_rows
-from infoflow.lab.supervised import Schedule, spread, throughput
+from infoflow.lab.stacked import Schedule
 from infoflow.provenance import provenance
 from infoflow.train.device import check_device
 

@@ -12,20 +12,10 @@ from torch import Tensor, nn
 
 from infoflow.errors import InfoFlowError, JobError
 from infoflow.lab import resume
+from infoflow.lab.grid import STACK, Cell, spread, throughput, train_grid
 from infoflow.lab.item import Context
 from infoflow.lab.papers.softmax_attention.tasks import Sequences, Truncated
-from infoflow.lab.supervised import (
-    STACK,
-    Adam,
-    Cell,
-    Samples,
-    Schedule,
-    Training,
-    spread,
-    throughput,
-    train_grid,
-    train_stack,
-)
+from infoflow.lab.stacked import Adam, Samples, Schedule, Training, train_stack
 from infoflow.nn import files
 from infoflow.nn.transformer import Linear
 from infoflow.progress import Progress
