@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from infoflow.errors import InfoFlowError, JobError
 from infoflow.lab import resume
-from infoflow.lab.grid import STACK, Cell, spread, throughput, train_grid
+from infoflow.lab.grid import STACK, Cell, spread, train_grid
 from infoflow.lab.item import Context
 from infoflow.lab.papers.softmax_attention.tasks import Sequences, Truncated
-from infoflow.lab.stacked import Adam, Samples, Schedule, Training, train_stack
+from infoflow.lab.stack import Adam, Samples, Schedule, Training, train_stack
+from infoflow.lab.throughput import throughput
 from infoflow.nn import files
 from infoflow.nn.transformer import Linear
 from infoflow.progress import Progress

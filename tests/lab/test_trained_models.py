@@ -11,7 +11,7 @@ from infoflow.lab.papers.rank_one.figure1.model import PADDING, Tagging, synthet
 from infoflow.lab.papers.softmax_attention.figure2 import item as figure2
 from infoflow.lab.papers.softmax_attention.model import Guided
 from infoflow.lab.papers.softmax_attention.tasks import Sequences, Truncated, slope
-from infoflow.lab.stacked import Schedule, Training, train_stack
+from infoflow.lab.stack import Schedule, Training, train_stack
 
 
 def test_the_guided_head_contains_theorem_3_4() -> None:

@@ -12,7 +12,7 @@ from infoflow.train.engines.choice import choose
 from infoflow.train.fit import Recipe, Run, Store, fit_many
 from infoflow.train.loop import Trained, start, train
 from infoflow.train.part import Part, plan, train_part
-from infoflow.train.starts import at_once, choose_start
+from infoflow.train.starts import choose_start, trial_stack
 
 CPU = torch.device("cpu")
 RECIPE = Recipe(samples=16, validation=8, batch=4, epochs=3, dtype="float64", starts=4, start_epochs=2)
@@ -134,6 +134,20 @@ def test_a_choice_that_was_cut_short_is_told_and_tidied(tmp_path: Path) -> None:
     assert not list(folder.iterdir())
 
 
+def test_a_finished_start_is_the_result_of_the_run_it_is(tmp_path: Path) -> None:
+    """Asked for as an ordinary run, its checkpoint at the last step is all there is to do."""
+    runs = runs_of(1)
+    store = Store(tmp_path)
+    store.prepare()
+    assert choose_start(start(runs, CPU, None), 1, folder=store.checkpoints)
+    (taken,) = plan([runs[0].start(2)], {runs[0].start(2).key}, CPU, store.checkpoints)
+    assert taken.before == taken.steps == 8
+    (found,), (wanted,) = fit_many([runs[0].start(2)], store), fit_many([runs[0].start(2)])
+    assert found is not None
+    assert wanted is not None
+    assert found.curve == wanted.curve
+
+
 def test_a_damaged_start_is_tried_again(tmp_path: Path) -> None:
     runs = runs_of()
     whole = start(runs, CPU, None)
@@ -180,7 +194,7 @@ def test_as_many_starts_at_once_as_would_be_stacked() -> None:
     """float32 models of this size: the CPU takes all of them in its passes, one per core."""
     runs = runs_of(3, RECIPE.with_(dtype="float32"))
     workers = choose(runs * 4, CPU).workers
-    assert at_once(runs, CPU) == -(-12 // workers)
+    assert trial_stack(runs, CPU) == -(-12 // workers)
 
 
 def test_seeds_stay_small_enough_for_their_starts() -> None:

@@ -147,6 +147,20 @@ def test_a_checkpoint_from_before_there_were_rollbacks_is_taken_up(tmp_path: Pat
     assert torch.equal(loop.train(again).stack.weights, loop.train(state).stack.weights)
 
 
+def test_a_checkpoint_is_taken_up_only_by_runs_it_holds_all_of(tmp_path: Path) -> None:
+    """The furthest of those that do."""
+    runs = runs_of(4)
+    for members, steps in ((runs[:2], 3), (runs[:3], 2)):
+        state = loop.start(members, CPU, None)
+        loop.train(state, stop=lambda state=state, steps=steps: state.step == steps)  # type: ignore[misc]
+        checkpoint.save(tmp_path, state)
+    steps = {}
+    for name, members in {"0 1": runs[:2], "2 1": [runs[2], runs[1]], "2 3": runs[2:4], "0": runs[:1]}.items():
+        found = checkpoint.holding(tmp_path, members)
+        steps[name] = None if found is None else found.step
+    assert steps == {"0 1": 3, "2 1": 2, "2 3": None, "0": 3}
+
+
 def test_what_the_starts_reached_is_checked_when_a_checkpoint_is_read(tmp_path: Path) -> None:
     state = loop.start(runs_of(2)[:2], CPU, None)
     loop.train(state, stop=lambda: state.step == 3)

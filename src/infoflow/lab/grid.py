@@ -7,7 +7,7 @@ and a stopped stack from its last state.
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import inf
 from pathlib import Path
@@ -18,11 +18,12 @@ import torch
 from infoflow.errors import InfoFlowError, JobError
 from infoflow.files import write_json
 from infoflow.lab.item import Context, note_training
-from infoflow.lab.stacked import Adam, Schedule, Stepper, Task, stacked, train_stack
+from infoflow.lab.stack import Schedule, Task, train_stack
 from infoflow.progress import Progress
 from infoflow.train.device import check_device
 
-STACK = {"cpu": 16, "cuda": 256}  # models trained together; on a CPU larger stacks are slower
+# Models trained together; on a CPU more gain nothing, and cost once tensors pass 32 MB (benchmarks/memory.py).
+STACK = {"cpu": 16, "cuda": 256}
 FORMAT = 1  # changes when the same cell would give other numbers
 
 
@@ -61,7 +62,7 @@ def train_grid(
     with Progress(title, sum(part[0].schedule.epochs for part in parts)) as bar:
         done = 0
         for number, part in enumerate(parts):
-            if not _train_part(context, part, device, _report(bar, done), until):
+            if not _train_part(context, part, device, bar, done, until):
                 raise JobError(
                     f"expected to finish {len(parts)} stacks of {title}, finished {number} in {context.seconds:g} s; "
                     f"the same call goes on from {context.store}."
@@ -70,32 +71,20 @@ def train_grid(
     return {name: [_read(_path(context, cell.key), cell) for cell in members] for name, members in grid.items()}
 
 
-def _report(bar: Progress, before: int) -> Callable[[int], None]:
-    """Tells the bar of one stack's epochs; those ahead of the first to be reported are an earlier call's."""
-    first = True
-
-    def report(epoch: int) -> None:
-        nonlocal first
-        if first:
-            bar.skip(epoch - 1)
-        first = False
-        bar.update(before + epoch)
-
-    return report
-
-
 def _train_part(
-    context: Context, part: list[Cell], device: torch.device, progress: Callable[[int], None], until: float
+    context: Context, part: list[Cell], device: torch.device, bar: Progress, before: int, until: float
 ) -> bool:
-    """Whether the part was finished in time; its results are in the store then."""
+    """Whether the part was finished in time; its results are in the store then. `before` is what the bar counts."""
     name = hashlib.sha256(" ".join(cell.key for cell in part).encode()).hexdigest()[:24]
     state = context.store / "checkpoints" / f"{name}.safetensors"
     seeds = [cell.seed for cell in part]
-    epochs: list[int] = []
+    epochs: list[int] = []  # of this call
 
     def report(epoch: int) -> None:
+        if not epochs:
+            bar.skip(epoch - 1)  # an earlier call's
         epochs.append(epoch)
-        progress(epoch)
+        bar.update(before + epoch)
 
     try:
         records = train_stack(part[0].task, part[0].schedule, seeds, device, report, state, until)
@@ -131,29 +120,3 @@ def spread(records: Sequence[dict[str, Any]], name: str) -> tuple[float | None, 
     if not len(values):
         return None, None
     return float(values.mean()), float(values.std()) if len(values) > 1 else 0.0
-
-
-def throughput(task: Task, batch: int, lr: float, models: int, steps: int, device: torch.device) -> dict[str, float]:
-    """Model-steps a second, `models` stacked as a grid is against the same models one after the other, in one run."""
-    sizes = {"stacked": STACK[device.type], "one by one": 1}
-    return {name: rate(task, batch, lr, models, size, steps, device) for name, size in sizes.items()}
-
-
-def rate(task: Task, batch: int, lr: float, models: int, size: int, steps: int, device: torch.device) -> float:
-    """Model-steps a second of so many models in stacks of at most `size`."""
-    wait = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
-    seconds = 0.0
-    for seeds in (range(at, min(at + size, models)) for at in range(0, models, size)):
-        network = stacked(task.network, seeds).to(device)
-        data = task.samples(seeds)
-        x, y = (values[:, :batch].expand(len(seeds), *values[:, :batch].shape[1:]) for values in (data.x, data.y))
-        x, y = x.to(device), y.to(device)
-        advance = Stepper(task, network, Adam(network, lr))
-        advance(x, y)  # warm: buffers exist from here on
-        wait()
-        start = time.perf_counter()
-        for _ in range(steps):
-            advance(x, y)
-        wait()
-        seconds += time.perf_counter() - start
-    return models * steps / seconds

@@ -15,7 +15,7 @@ from infoflow.errors import InfoFlowError, JobError
 from infoflow.nn import files
 
 if TYPE_CHECKING:
-    from infoflow.lab.stacked import Training
+    from infoflow.lab.stack import Training
 
 KIND = "lab_checkpoint"
 

@@ -43,12 +43,13 @@ def rate(step: Callable[[], Any], models: int, device: torch.device, seconds: fl
     """Model-steps per second: warm up, then the median of five windows that together take about `seconds`."""
     for _ in range(3):
         step()
-    once = _timed(step, 1, device)
+    once = timed(step, 1, device)
     count = max(1, int(seconds / 5 / max(once, 1e-6)))
-    return statistics.median(models * count / _timed(step, count, device) for _ in range(5))
+    return statistics.median(models * count / timed(step, count, device) for _ in range(5))
 
 
-def _timed(step: Callable[[], Any], count: int, device: torch.device) -> float:
+def timed(step: Callable[[], Any], count: int, device: torch.device) -> float:
+    """Seconds of so many steps."""
     _wait(device)
     began = time.perf_counter()
     for _ in range(count):

@@ -9,6 +9,7 @@ import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from infoflow.errors import InfoFlowError
 from infoflow.nn import files
-from infoflow.train.loop import Trained
+from infoflow.train.loop import Save, Trained
 from infoflow.train.recipe import Run
 from infoflow.train.results import finite
 
@@ -65,6 +66,11 @@ def save(folder: Path, state: Trained) -> Path:
     return files.write(folder / _name(state.stack.runs), "checkpoint", {**_tensors(state), "curve": curve}, header)
 
 
+def saver(folder: Path | None) -> Save | None:
+    """What saves a stack there; without a folder, nothing does."""
+    return None if folder is None else partial(save, folder)
+
+
 def find(folder: Path, pending: Collection[str]) -> list[Checkpoint]:
     """Readable checkpoints that hold at least one pending run, the furthest first; a damaged one is passed over."""
     found = []
@@ -77,6 +83,12 @@ def find(folder: Path, pending: Collection[str]) -> list[Checkpoint]:
         if checkpoint is not None and not set(pending).isdisjoint(checkpoint.keys):
             found.append(checkpoint)
     return sorted(found, key=lambda checkpoint: -checkpoint.step)
+
+
+def holding(folder: Path, runs: Sequence[Run]) -> Checkpoint | None:
+    """The furthest readable checkpoint that holds all of these runs."""
+    keys = {run.key for run in runs}
+    return next((found for found in find(folder, keys) if keys <= set(found.keys)), None)
 
 
 def tidy(folder: Path, finished: Collection[str]) -> None:

@@ -73,7 +73,7 @@ class Trained:
 
 
 Report = Callable[[Trained], None]
-Save = Callable[[Trained], None]
+Save = Callable[[Trained], object]
 
 
 def start(runs: Sequence[Run], device: torch.device, fused: Fused | None, data: Data | None = None) -> Trained:

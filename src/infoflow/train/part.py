@@ -15,7 +15,7 @@ from infoflow.train.engines.choice import Choice, choose
 from infoflow.train.loop import Report, Trained, start, train
 from infoflow.train.recipe import Run
 from infoflow.train.results import Result, finite
-from infoflow.train.starts import at_once, choose_start, steps_behind
+from infoflow.train.starts import choose_start, trial_stack, tried_steps
 
 SAVE_EVERY = 20.0  # seconds between checkpoints of a part, wherever it is trained
 
@@ -28,7 +28,7 @@ class Part:
     choice: Choice
     checkpoint: Checkpoint | None = None
     save_every: float = SAVE_EVERY
-    tried: int = 0  # steps of each model's starts that checkpoints hold, while the choice is not made
+    tried_steps: int = 0  # of each model's starts, held by checkpoints while none is chosen yet
 
     @property
     def steps(self) -> int:
@@ -38,7 +38,7 @@ class Part:
     @property
     def before(self) -> int:
         """Steps of each model that checkpoints hold, with those of its starts."""
-        return self.tried if self.checkpoint is None else self.runs[0].recipe.trial_steps + self.checkpoint.step
+        return self.tried_steps if self.checkpoint is None else self.runs[0].recipe.trial_steps + self.checkpoint.step
 
     def halves(self) -> "tuple[Part, Part]":
         middle = len(self.runs) // 2
@@ -50,8 +50,8 @@ def plan(runs: Sequence[Run], pending: Collection[str], device: torch.device, ch
 
     The sizes are chosen for all runs of a group, finished or not, so an interrupted sweep falls into the same parts.
     """
-    tried = {start.key for run in runs if run.key in pending for start in run.trials()}
-    saved = checkpoint.find(checkpoints, {*pending, *tried}) if checkpoints is not None else []
+    starts = {start.key for run in runs if run.key in pending for start in run.trials()}
+    saved = checkpoint.find(checkpoints, {*pending, *starts}) if checkpoints is not None else []
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(run.group, []).append(run)
@@ -66,7 +66,7 @@ def plan(runs: Sequence[Run], pending: Collection[str], device: torch.device, ch
         for first in range(0, len(members), choice.stack):
             taken = tuple(run for run in members[first : first + choice.stack] if run.key in left)
             if taken:
-                parts.append(Part(taken, choice, None, SAVE_EVERY, steps_behind(taken[0], saved)))
+                parts.append(Part(taken, choice, None, SAVE_EVERY, tried_steps(taken[0], saved)))
     return parts
 
 
@@ -80,19 +80,14 @@ def train_part(
 ) -> Finished | None:
     """Train a part from its checkpoint or from the start; None when it was stopped (and saved) on the way."""
     state, recipe = start(part.runs, device, part.choice.fused, data), part.runs[0].recipe
-
-    def save(state: Trained) -> None:
-        assert checkpoints is not None
-        checkpoint.save(checkpoints, state)
-
     try:
         if part.checkpoint is not None and part.checkpoint.restore(state):
             state.before = recipe.trial_steps
         elif recipe.starts > 1:
-            size = at_once(part.runs, device)
+            size = trial_stack(part.runs, device)
             if not choose_start(state, size, report, stop, checkpoints, part.save_every):
                 return None
-        train(state, report, None if checkpoints is None else save, part.save_every, stop)
+        train(state, report, checkpoint.saver(checkpoints), part.save_every, stop)
     except OSError as error:
         raise JobError(f"expected to write a checkpoint in {checkpoints}, could not ({error.strerror}).") from None
     return results(part, state) if state.finished else None

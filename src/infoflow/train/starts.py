@@ -12,8 +12,8 @@ from infoflow.train.recipe import Run
 from infoflow.train.stack import Stack
 
 
-def at_once(runs: Sequence[Run], device: torch.device) -> int:
-    """Models in a stack of starts: as many as would be stacked if these were all there is to train."""
+def trial_stack(runs: Sequence[Run], device: torch.device) -> int:
+    """How many starts are trained together: as many as would be stacked if these were all there is to train."""
     return choose([start for run in runs for start in run.trials()], device).stack
 
 
@@ -36,24 +36,20 @@ def choose_start(
     """
     stack, recipe, M = state.stack, state.stack.runs[0].recipe, len(state.stack.runs)
     best = torch.full_like(state.best, torch.inf)
-
-    def save(trial: Trained) -> None:
-        assert folder is not None
-        checkpoint.save(folder, trial)
-
+    save = checkpoint.saver(folder)
     for numbers in torch.arange(recipe.starts).split(max(1, size // M)):
         runs = [run.start(int(number)) for number in numbers for run in stack.runs]
         trial = Trained(Stack(runs, stack.weights.device, stack.fused), state.data)
         trial.before, trial.together = state.before, len(numbers)
-        if folder is not None:
-            _take_up(trial, folder)
-        left = not trial.finished
-        train(trial, report, None if folder is None else save, save_every, stop)
+        found = None if folder is None else checkpoint.holding(folder, runs)
+        if found is not None:
+            found.restore(trial)
+        train(trial, report, save, save_every, stop)
         state.seconds += trial.seconds
         if not trial.finished:
             return False
-        if left and folder is not None:
-            save(trial)
+        if save is not None:
+            save(trial)  # of a finished stack, too: the next one may be stopped
         state.before = trial.done
         for nmse, weights in zip(trial.best.split(M), trial.best_weights.split(M), strict=True):
             better = nmse < best  # False for NaN
@@ -65,14 +61,6 @@ def choose_start(
     return True
 
 
-def _take_up(trial: Trained, folder: Path) -> None:
-    """Go on from the furthest checkpoint that holds all of these starts, if there is one."""
-    keys = {run.key for run in trial.stack.runs}
-    for found in checkpoint.find(folder, keys):
-        if keys <= set(found.keys) and found.restore(trial):
-            return
-
-
-def steps_behind(run: Run, saved: Sequence[checkpoint.Checkpoint]) -> int:
-    """Steps of the trials of a run that these checkpoints hold."""
+def tried_steps(run: Run, saved: Sequence[checkpoint.Checkpoint]) -> int:
+    """Steps of the starts of a run that these checkpoints hold."""
     return sum(max((found.step for found in saved if start.key in found.keys), default=0) for start in run.trials())

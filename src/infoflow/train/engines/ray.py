@@ -105,12 +105,7 @@ def _taken_up(parts: list[Part], checkpoints: Path | None) -> list[Part]:
     """Each part with the checkpoint that holds all of it, if there is one."""
     if checkpoints is None:
         return parts
-    taken = []
-    for part in parts:
-        keys = {run.key for run in part.runs}
-        found = [saved for saved in checkpoint.find(checkpoints, keys) if keys <= set(saved.keys)]
-        taken.append(replace(part, checkpoint=found[0] if found else None))
-    return taken
+    return [replace(part, checkpoint=checkpoint.holding(checkpoints, part.runs)) for part in parts]
 
 
 class Cluster(NamedTuple):

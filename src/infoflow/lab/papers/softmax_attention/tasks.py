@@ -18,7 +18,7 @@ from infoflow.construct.softmax_attention import (
 from infoflow.lab.grid import Cell, spread, train_grid
 from infoflow.lab.item import Context
 from infoflow.lab.papers.softmax_attention.model import Guided, OneLayer, TwoLayers
-from infoflow.lab.stacked import Samples, Schedule
+from infoflow.lab.stack import Samples, Schedule
 
 RADIUS = 5.0  # C.1: x ~ Uniform(-5, 5)
 

@@ -9,7 +9,7 @@ from infoflow.lab.item import Context, Item, Outcome
 from infoflow.lab.papers.head_count.retrieval.features import PACKAGE, cache_path, frozen_vectors, hashed_words
 from infoflow.lab.papers.head_count.retrieval.lists import PAIRS, SENTENCES, Lists, read_folder, synthetic_lists
 from infoflow.lab.papers.head_count.retrieval.model import Ranking
-from infoflow.lab.stacked import Schedule
+from infoflow.lab.stack import Schedule
 
 FULL = Schedule(epochs=30, batch=64, lr=1e-3, evaluate_every=5)
 QUICK = Schedule(epochs=12, batch=32, lr=3e-3, evaluate_every=4)

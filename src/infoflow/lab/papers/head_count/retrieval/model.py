@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from infoflow.lab.papers.head_count.retrieval.features import NO_WORD
 from infoflow.lab.papers.head_count.retrieval.lists import Lists
-from infoflow.lab.stacked import Samples
+from infoflow.lab.stack import Samples
 from infoflow.nn import Transformer, TransformerConfig
 
 TEST_SHARE = 5  # one list in five is for testing

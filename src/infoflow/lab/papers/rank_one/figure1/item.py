@@ -7,7 +7,7 @@ from infoflow.construct.rank_one.text import TaggedText, ceilings, memorize_text
 from infoflow.lab.grid import Cell, spread, train_grid
 from infoflow.lab.item import Context, Item, Outcome, printed
 from infoflow.lab.papers.rank_one.figure1.model import Tagging, synthetic_text
-from infoflow.lab.stacked import Schedule
+from infoflow.lab.stack import Schedule
 
 FILES = ("train.txt.gz", "wikigold.conll.gz")
 DEPTHS = (1, 3, 6)

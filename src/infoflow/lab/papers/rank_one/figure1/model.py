@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from infoflow.construct.rank_one.text import TaggedText
-from infoflow.lab.stacked import Samples
+from infoflow.lab.stack import Samples
 from infoflow.nn import Transformer, TransformerConfig
 
 PADDING = -1

@@ -5,10 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 from infoflow.files import write_json
-from infoflow.lab.grid import spread, throughput
+from infoflow.lab.grid import spread
 from infoflow.lab.item import Context, Item, Outcome, printed
 from infoflow.lab.papers.softmax_attention.tasks import Truncated, slope, sweep_rows
-from infoflow.lab.stacked import Schedule
+from infoflow.lab.stack import Schedule
+from infoflow.lab.throughput import throughput
 from infoflow.provenance import provenance
 from infoflow.train.device import check_device
 

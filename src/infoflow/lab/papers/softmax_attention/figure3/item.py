@@ -10,7 +10,7 @@ from infoflow.construct.softmax_attention import truncated_linear
 from infoflow.lab.grid import Cell, train_grid
 from infoflow.lab.item import Context, Item, Outcome
 from infoflow.lab.papers.softmax_attention.tasks import Truncated
-from infoflow.lab.stacked import Schedule
+from infoflow.lab.stack import Schedule
 
 SEED = 1234
 WIDTHS = (0.5, 1.5, 3.0)

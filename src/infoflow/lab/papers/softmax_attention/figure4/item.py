@@ -4,7 +4,7 @@ from typing import Any
 
 from infoflow.lab.item import Context, Item, Outcome
 from infoflow.lab.papers.softmax_attention.tasks import Sequences, slope, sweep_rows
-from infoflow.lab.stacked import Schedule
+from infoflow.lab.stack import Schedule
 
 FULL = Schedule(epochs=3, batch=32, lr=1e-3)
 QUICK = Schedule(epochs=8, batch=32, lr=1e-2)
