@@ -127,7 +127,8 @@ def _figure(details: list[dict[str, Any]]) -> Any:
     axes.set_xlim(-0.6, len(labels) - 0.4)
     axes.set_ylabel("trained / initialised")
     axes.set_title("what of the token a head looks at can be read back")
-    axes.legend(fontsize=7, ncols=2)
+    # Outside: among points its own marks would pass for data.
+    figure.legend(loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     return figure
 
 
