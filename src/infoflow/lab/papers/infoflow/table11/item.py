@@ -19,8 +19,8 @@ RECIPES = {
     2: SEVERAL_STARTS.with_(starts=3, start_epochs=250, epochs=1200),
     3: SEVERAL_STARTS.with_(starts=6, start_epochs=75),
     4: SEVERAL_STARTS.with_(starts=5, start_epochs=100, epochs=1700),
-    5: SEVERAL_STARTS.with_(starts=4, start_epochs=100, epochs=800, warm_up=2800),
-    6: FULL.with_(rollback=8.0, epochs=450, warm_up=2800),  # without a warm-up some models never learn
+    5: SEVERAL_STARTS.with_(starts=6, start_epochs=150, epochs=800, warm_up=2800),
+    6: SEVERAL_STARTS.with_(starts=4, start_epochs=150, epochs=450, warm_up=2800),
 }
 
 
