@@ -38,7 +38,7 @@ def attention_errors(size: int, queries: int, keys: int, device: torch.device) -
     weight = torch.randn(shapes["q"], generator=generator, device=device)
 
     def gradients(dtype: torch.dtype) -> list[torch.Tensor]:
-        leaves = [value.to(dtype).requires_grad_() for value in inputs.values()]
+        leaves = [value.to(dtype).detach().requires_grad_() for value in inputs.values()]
         scale = 1 / math.sqrt(size)
         exact = dtype == torch.float64
         out = attention(*leaves, scale).values if exact else fused_attention(*leaves, scale)
