@@ -55,29 +55,20 @@ def run(context: Context) -> Outcome:
         errors = measure(network, runs[0].target, runs[0].T, 2000 if context.preset == "full" else 400)
         for kind in ("argmax", "second"):
             known = paper.get((kind, heads)) if context.preset == "full" else None
-            theirs = [t / i for t, i in zip(known["trained"], known["initialized"], strict=True)] if known else []
-            ratio = [trained / first for trained, first in errors[kind]]
-            rows.append(
-                {
-                    "target": name,
-                    "heads": "({},{})".format(*heads),
-                    "rank": kind,
-                    "best NMSE": best.best,
-                    "paper ratio": _span(theirs) if theirs else None,
-                    "our ratio": _span(ratio),
-                    "our trained": _span([trained for trained, _ in errors[kind]]),
-                }
-            )
+            pairs = list(zip(known["trained"], known["initialized"], strict=True)) if known else []
+            row = {"target": name, "heads": "({},{})".format(*heads), "rank": kind, "best NMSE": best.best}
+            rows.append({**row, **_spans("paper", pairs), **_spans("our", errors[kind])})
             details.append(
                 {
                     "target": name,
                     "heads": heads,
                     "rank": kind,
                     "trained_initialized": errors[kind],
-                    "paper_ratios": theirs if name == "eq. (6)" else [],  # the one its sizes are of
+                    "paper_ratios": _ratios(pairs) if name == "eq. (6)" else [],  # the one its sizes are of
                 }
             )
-    columns = ["target", "heads", "rank", "best NMSE", "paper ratio", "our ratio", "our trained"]
+    columns = ["target", "heads", "rank", "best NMSE"]
+    columns += [f"{whose} {what}" for what in ("ratio", "trained", "initialised") for whose in ("paper", "our")]
     remarks = [
         "ratio: recovery error (56) of the trained model over that of its own initialisation, smallest to largest head",
         "Tables 1 to 3 of the paper print the argmax ratios of three configurations only",
@@ -99,8 +90,14 @@ def measure(network: Any, target: Target, T: int, documents: int) -> dict[str, l
     return found
 
 
-def _span(values: list[float]) -> str:
-    return f"{min(values):.2f} to {max(values):.2f}"
+def _ratios(pairs: list[tuple[float, float]]) -> list[float]:
+    return [trained / initialised for trained, initialised in pairs]
+
+
+def _spans(whose: str, pairs: list[tuple[float, float]]) -> dict[str, str | None]:
+    """Three cells of a row: from the smallest to the largest head; empty where there are no numbers."""
+    values = {"ratio": _ratios(pairs), "trained": [t for t, _ in pairs], "initialised": [i for _, i in pairs]}
+    return {f"{whose} {what}": f"{min(v):.2f} to {max(v):.2f}" if v else None for what, v in values.items()}
 
 
 def _figure(details: list[dict[str, Any]]) -> Any:
