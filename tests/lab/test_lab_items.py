@@ -9,7 +9,8 @@ import pytest
 from infoflow import targets
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
-from infoflow.lab.item import Outcome, cell, markdown
+from infoflow.lab.item import Outcome, cell, markdown, printed
+from infoflow.lab.papers.infoflow.recovery.item import spans
 from infoflow.lab.registry import ITEMS, find
 from infoflow.lab.reproduce import reproduce
 from infoflow.train.recipe import Recipe, Run
@@ -95,3 +96,15 @@ def test_table12_draws_what_was_asked(tmp_path: Path) -> None:
         assert [(float(x), float(y)) for x, y in right.collections[-1].get_offsets()] == [(0.07, 0.5)]
     assert not alone.axes[0].lines
     assert [line.get_ydata().tolist() for line in both.axes[0].lines] == [[0.5], [0.4]]  # ours, the paper's
+
+
+def test_recovery_tells_trained_from_initialised() -> None:
+    """From the smallest to the largest head: the smallest ratio need not be that of the smallest errors."""
+    row = spans("our", [(0.1, 0.4), (0.3, 0.5), (0.2, 1.0)])
+    assert row == {"our ratio": "0.20 to 0.60", "our trained": "0.10 to 0.30", "our initialised": "0.40 to 1.00"}
+    assert set(spans("paper", []).values()) == {None}  # not printed there
+
+
+def test_the_paper_prints_as_many_errors_as_first_layer_heads() -> None:
+    for table in printed("infoflow.lab.papers.infoflow.recovery")["tables"]:
+        assert len(table["trained"]) == len(table["initialized"]) == table["heads"][0]

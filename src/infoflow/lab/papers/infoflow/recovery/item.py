@@ -55,16 +55,16 @@ def run(context: Context) -> Outcome:
         errors = measure(network, runs[0].target, runs[0].T, 2000 if context.preset == "full" else 400)
         for kind in ("argmax", "second"):
             known = paper.get((kind, heads)) if context.preset == "full" else None
-            pairs = list(zip(known["trained"], known["initialized"], strict=True)) if known else []
+            theirs = list(zip(known["trained"], known["initialized"], strict=True)) if known else []
             row = {"target": name, "heads": "({},{})".format(*heads), "rank": kind, "best NMSE": best.best}
-            rows.append({**row, **_spans("paper", pairs), **_spans("our", errors[kind])})
+            rows.append({**row, **spans("paper", theirs), **spans("our", errors[kind])})
             details.append(
                 {
                     "target": name,
                     "heads": heads,
                     "rank": kind,
                     "trained_initialized": errors[kind],
-                    "paper_ratios": _ratios(pairs) if name == "eq. (6)" else [],  # the one its sizes are of
+                    "paper_ratios": ratios(theirs) if name == "eq. (6)" else [],  # the one its sizes are of
                 }
             )
     columns = ["target", "heads", "rank", "best NMSE"]
@@ -90,13 +90,13 @@ def measure(network: Any, target: Target, T: int, documents: int) -> dict[str, l
     return found
 
 
-def _ratios(pairs: list[tuple[float, float]]) -> list[float]:
+def ratios(pairs: list[tuple[float, float]]) -> list[float]:
     return [trained / initialised for trained, initialised in pairs]
 
 
-def _spans(whose: str, pairs: list[tuple[float, float]]) -> dict[str, str | None]:
+def spans(whose: str, pairs: list[tuple[float, float]]) -> dict[str, str | None]:
     """Three cells of a row: from the smallest to the largest head; empty where there are no numbers."""
-    values = {"ratio": _ratios(pairs), "trained": [t for t, _ in pairs], "initialised": [i for _, i in pairs]}
+    values = {"ratio": ratios(pairs), "trained": [t for t, _ in pairs], "initialised": [i for _, i in pairs]}
     return {f"{whose} {what}": f"{min(v):.2f} to {max(v):.2f}" if v else None for what, v in values.items()}
 
 
@@ -110,8 +110,8 @@ def _figure(details: list[dict[str, Any]]) -> Any:
         if label not in labels:
             labels.append(label)
         colour = style.COLOURS[0] if entry["rank"] == "argmax" else style.COLOURS[1]
-        for trained, first in entry["trained_initialized"]:
-            axes.scatter(labels.index(label) - 0.12, trained / first, color=colour, s=18, alpha=0.8)
+        for ratio in ratios(entry["trained_initialized"]):
+            axes.scatter(labels.index(label) - 0.12, ratio, color=colour, s=18, alpha=0.8)
         for ratio in entry["paper_ratios"]:
             axes.scatter(labels.index(label) + 0.12, ratio, facecolors="none", edgecolors=colour, s=18)
     for colour, kind in zip(style.COLOURS, NAMES.values(), strict=False):
