@@ -198,7 +198,7 @@ def test_ctrl_c_leaves_a_store_that_goes_on(tmp_path: Path, engine: str) -> None
     process = subprocess.Popen(
         [*command, str(store), engine, "24"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    while process.poll() is None and not list(store.glob("checkpoints/*")):
+    while process.poll() is None and not list(store.glob("checkpoints/[!.]*.safetensors")):  # whole, not on its way
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
