@@ -62,6 +62,7 @@ def test_the_last_incomplete_batch_is_left_out_and_a_batch_never_exceeds_the_sam
         {"schedule": "two_phase"},
         {"second_epochs": 3},
         {"init_scale": 0.0},
+        {"query_key_rate": 0.0},
         {"clip": 0.0},
         {"clip": math.nan},
         {"warm_up": -1},
@@ -92,12 +93,13 @@ def test_keys_name_everything_that_changes_the_numbers() -> None:
         Run(target, ARCH, 8, recipe=Recipe(warm_up=1)),
         Run(target, ARCH, 8, recipe=Recipe(starts=2, start_epochs=1)),
         Run(target, ARCH, 8, recipe=Recipe(starts=2, start_epochs=2)),
+        Run(target, ARCH, 8, recipe=Recipe(query_key_rate=2.0)),
     ]
-    assert len({run.key for run in [base, *others]}) == 11
+    assert len({run.key for run in [base, *others]}) == 12
     assert base.key == Run(pairwise_max(D=2, d=2, seed=0), Architecture((2, 2), 4), 8).key
     same_group = [base, others[3], others[4], Run(target, ARCH, 8, 5, Recipe(decay=0.5, init_scale=2.0))]
     assert len({run.group for run in same_group}) == 1
-    assert len({run.group for run in (base, *others[:3], *others[5:])}) == 9
+    assert len({run.group for run in (base, *others[:3], *others[5:])}) == 10
 
 
 def test_the_key_of_a_users_target_changes_with_its_file(tmp_path) -> None:

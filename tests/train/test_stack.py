@@ -78,19 +78,29 @@ def test_folding_is_the_same_function(
         torch.testing.assert_close(b, a, rtol=1e-10, atol=1e-11)
 
 
-@pytest.mark.parametrize(("decay", "clip", "warm_up"), [(0.0, None, 0), (0.1, None, 7), (0.1, 0.3, 0)])
-def test_the_optimiser_is_torch_adamw(decay: float, clip: float | None, warm_up: int) -> None:
-    """The same gradients through torch.optim.AdamW under the same cosine give the same weights."""
-    recipe = TINY.with_(steps=30, decay=decay, lr=2e-2, clip=clip, warm_up=warm_up)
+@pytest.mark.parametrize(
+    ("decay", "clip", "warm_up", "multiple"),
+    [(0.0, None, 0, 1.0), (0.1, None, 7, 1.0), (0.1, 0.3, 0, 1.0), (0.1, None, 7, 8.0)],
+)
+def test_the_optimiser_is_torch_adamw(decay: float, clip: float | None, warm_up: int, multiple: float) -> None:
+    """The same gradients through torch.optim.AdamW under the same cosine give the same weights; queries and keys may
+    have a rate of their own, at the decay of the others (which torch multiplies by the rate)."""
+    recipe = TINY.with_(steps=30, decay=decay, lr=2e-2, clip=clip, warm_up=warm_up, query_key_rate=multiple)
     run = run_of(Architecture((2, 1), (4, 2), 3), recipe=recipe)
     state = start([run], CPU, None)
     reference = Transformer(run.config()).double()
     reference.initialise(torch.Generator().manual_seed(run.seed))
-    optimiser = torch.optim.AdamW(reference.parameters(), lr=recipe.lr, weight_decay=decay)
+    attention = [p for layer in reference.attentions for p in (layer.query, layer.key)]
+    others = [p for p in reference.parameters() if all(p is not own for own in attention)]
+    optimiser = torch.optim.AdamW([
+        {"params": others, "weight_decay": decay, "multiple": 1.0},
+        {"params": attention, "weight_decay": decay / multiple, "multiple": multiple},
+    ])  # fmt: skip
     chosen, norms = torch.arange(4).unsqueeze(0), []
     for factor in recipe.factors():
         state.stack.train_step(state.data, chosen)
-        optimiser.param_groups[0]["lr"] = recipe.lr * factor
+        for group in optimiser.param_groups:
+            group["lr"] = recipe.lr * factor * group["multiple"]
         optimiser.zero_grad()
         answer = reference(state.data.X[:4].transpose(-1, -2))
         (answer - state.data.y[:4, 0]).square().mean().backward()

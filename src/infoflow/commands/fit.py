@@ -27,6 +27,7 @@ from infoflow.errors import JobError
     help="A model this many times above its best error returns to it, at half the rate.  [default: never]",
 )
 @click.option("--warm-up", type=int, default=0, show_default=True, help="Steps over which the rate rises.")
+@click.option("--query-key-rate", type=float, default=1.0, show_default=True, help="Multiple of --lr for these two.")
 @click.option("--starts", type=int, default=1, show_default=True, help="Initial weights tried; the best goes on.")
 @click.option("--start-epochs", type=int, default=0, show_default=True, help="How long each of --starts is tried.")
 @click.option("--batch", type=int, default=256, show_default=True)

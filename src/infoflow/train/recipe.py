@@ -51,6 +51,7 @@ class Recipe:
     rollback: float | None = None  # a model this many times above its best NMSE returns to it, at half the rate
     starts: int = 1  # initial weights that are tried; training goes on from the best of them
     start_epochs: int = 0  # how long each is tried: a whole cosine of its own
+    query_key_rate: float = 1.0  # of queries and keys, as a multiple of lr; their decay stays that of lr
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
@@ -60,7 +61,7 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
                 raise InfoFlowError(f"expected {name} to be a positive integer, got {value!r}.")
-        for name in ("lr", "init_scale"):
+        for name in ("lr", "init_scale", "query_key_rate"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise InfoFlowError(f"expected {name} above zero, got {getattr(self, name)!r}.")
         if not (math.isfinite(self.decay) and self.decay >= 0):
@@ -203,7 +204,7 @@ class Run:
 def _plain(recipe: Recipe) -> dict[str, Any]:
     """The recipe as JSON; fields younger than the first stores appear only when set, so old runs keep their keys."""
     younger = {"residual": True, "encoder_activation": None, "warm_up": 0, "clip": None, "rollback": None,
-               "starts": 1, "start_epochs": 0}  # fmt: skip
+               "starts": 1, "start_epochs": 0, "query_key_rate": 1.0}  # fmt: skip
     return {name: value for name, value in asdict(recipe).items() if younger.get(name, ...) != value}
 
 
