@@ -90,14 +90,31 @@ def test_a_checkpoint_may_be_taken_up_by_a_part_of_its_runs(tmp_path: Path) -> N
     state = loop.start(runs, CPU, None)
     loop.train(state, save=lambda s: checkpoint.save(tmp_path, s) and None, stop=lambda: state.step == 7)
     assert state.step == 7
-    planned = part.plan(runs, {runs[2].key, runs[0].key}, CPU, tmp_path)
-    assert len(planned) == 1
-    assert planned[0].checkpoint is not None
-    resumed = loop.start(planned[0].runs, CPU, None)
-    assert planned[0].checkpoint.restore(resumed)
-    assert resumed.step == 7
-    best = dict(zip([run.seed for run in planned[0].runs], loop.train(resumed).best.tolist(), strict=True))
+    best = {}
+    for planned in part.plan(runs, {runs[2].key, runs[0].key}, CPU, tmp_path):
+        assert planned.checkpoint is not None
+        resumed = loop.start(planned.runs, CPU, None)
+        assert planned.checkpoint.restore(resumed)
+        assert resumed.step == 7
+        best |= dict(zip([run.seed for run in planned.runs], loop.train(resumed).best.tolist(), strict=True))
     assert best == pytest.approx({0: whole[0], 2: whole[2]}, rel=1e-11)
+
+
+def test_a_stack_larger_than_is_chosen_here_is_taken_up_in_pieces(tmp_path: Path) -> None:
+    """Five rows, as a GPU stacks them, on cores that take fewer at a time: nothing is trained again."""
+    runs = runs_of(5)[:5]
+    whole = fit_many(runs)
+    Store(tmp_path).prepare()
+    state = loop.start(runs, CPU, None)
+    loop.train(state, stop=lambda: state.step == 7)
+    checkpoint.save(tmp_path / "checkpoints", state)
+    planned = part.plan(runs, {run.key for run in runs}, CPU, tmp_path / "checkpoints")
+    assert [run.seed for piece in planned for run in piece.runs] == list(range(5))
+    size = choice.choose(runs, CPU).stack
+    assert all(len(piece.runs) <= size and piece.before == 7 for piece in planned)
+    for result, expected in zip(fit_many(runs, tmp_path), whole, strict=True):
+        assert result.curve == pytest.approx(expected.curve, rel=1e-11)
+    assert not list((tmp_path / "checkpoints").iterdir())
 
 
 def test_a_damaged_checkpoint_only_costs_time(tmp_path: Path) -> None:

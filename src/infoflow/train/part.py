@@ -48,7 +48,9 @@ class Part:
 def plan(runs: Sequence[Run], pending: Collection[str], device: torch.device, checkpoints: Path | None) -> list[Part]:
     """Parts that cover the pending runs: those with a checkpoint as they were stacked, the rest at the chosen size.
 
-    The sizes are chosen for all runs of a group, finished or not, so an interrupted sweep falls into the same parts.
+    A stack that comes from another machine may be larger than is chosen here (a GPU's for a core): it is taken up in
+    pieces. The sizes are chosen for all runs of a group, finished or not, so an interrupted sweep falls into the same
+    parts.
     """
     starts = {start.key for run in runs if run.key in pending for start in run.trials()}
     saved = checkpoint.find(checkpoints, {*pending, *starts}) if checkpoints is not None else []
@@ -60,9 +62,9 @@ def plan(runs: Sequence[Run], pending: Collection[str], device: torch.device, ch
         choice = choose(members, device)
         left = {run.key: run for run in members if run.key in pending}
         for found in saved:
-            taken = tuple(left.pop(key) for key in found.keys if key in left)
-            if taken:
-                parts.append(Part(taken, choice, found, SAVE_EVERY))
+            held = tuple(left.pop(key) for key in found.keys if key in left)
+            for first in range(0, len(held), choice.stack):
+                parts.append(Part(held[first : first + choice.stack], choice, found, SAVE_EVERY))
         for first in range(0, len(members), choice.stack):
             taken = tuple(run for run in members[first : first + choice.stack] if run.key in left)
             if taken:
