@@ -220,6 +220,17 @@ TABLES |= {f"recipes_D{D}": recipes_of(D) for D in (3, 6)}
 
 
 @table
+@measured("benchmarks/results/query_keys.json")
+def query_keys(payload: Recorded) -> Shown:
+    rows = [
+        [f"{row['lr']:g}", f"{row['lr'] * row['query_key_rate']:g}", f"{row['median']:.1e}", f"{min(row['best']):.1e}",
+         f"{row['median ratio']:.2f}", row["rollbacks"]]
+        for row in payload["rows"]
+    ]  # fmt: skip
+    return ["rate", "of queries and keys", "median of the best NMSE", "least", "argmax ratio", "returns"], rows
+
+
+@table
 def followed() -> str:
     """Networks with a head for every maximum in both layers, against the others, by D."""
     rows = []

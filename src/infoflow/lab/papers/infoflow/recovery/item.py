@@ -108,7 +108,11 @@ def ratios(pairs: list[tuple[float, float]]) -> list[float]:
 def spans(whose: str, pairs: list[tuple[float, float]]) -> dict[str, str | None]:
     """Three cells of a row: from the smallest to the largest head; empty where there are no numbers."""
     values = {"ratio": ratios(pairs), "trained": [t for t, _ in pairs], "initialised": [i for _, i in pairs]}
-    return {f"{whose} {what}": f"{min(v):.2f} to {max(v):.2f}" if v else None for what, v in values.items()}
+    return {f"{whose} {what}": f"{_short(min(v))} to {_short(max(v))}" if v else None for what, v in values.items()}
+
+
+def _short(value: float) -> str:
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.3f}"
 
 
 def _figure(details: list[dict[str, Any]]) -> Any:

@@ -1,0 +1,22 @@
+"""The full results in the repository are those of the recipes in the code: change a recipe and they are no longer."""
+
+import json
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from infoflow.lab.item import Context
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+@pytest.mark.parametrize("item", ["head_count/synthetic", "infoflow/recovery", "infoflow/table11", "infoflow/table12"])
+def test_the_recorded_runs_are_those_that_would_be_trained(item: str, tmp_path: Path) -> None:
+    path = RESULTS / item / "result.json"
+    if not path.is_file():
+        pytest.skip(f"results/{item}/result.json is not part of this copy")
+    planned = import_module(f"infoflow.lab.papers.{item.replace('/', '.')}.item").plan(Context("full", tmp_path))
+    grid = planned[0] if isinstance(planned, tuple) else planned
+    recorded = [run["key"] for run in json.loads(path.read_text(encoding="utf-8"))["runs"]]
+    assert set(recorded) == {run.key for runs in grid.values() for run in runs}
