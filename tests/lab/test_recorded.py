@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from infoflow.lab.item import Context
+from infoflow.lab.papers.infoflow.recovery.item import measure, plan, ratios
+from infoflow.train.store import Store
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -20,3 +22,16 @@ def test_the_recorded_runs_are_those_that_would_be_trained(item: str, tmp_path: 
     grid = planned[0] if isinstance(planned, tuple) else planned
     recorded = [run["key"] for run in json.loads(path.read_text(encoding="utf-8"))["runs"]]
     assert set(recorded) == {run.key for runs in grid.values() for run in runs}
+
+
+def test_the_weights_in_the_repository_keep_the_argmax_token_and_not_the_second(tmp_path: Path) -> None:
+    """(6,6), its first seed, on 250 sequences: what Tables 1 and 4 are about."""
+    folder = RESULTS / "infoflow" / "recovery" / "store"
+    if not folder.is_dir():
+        pytest.skip("results/infoflow/recovery/store is not part of this copy")
+    run = plan(Context("full", tmp_path, parts=("heads=6,6",)))["eq. (6)", (6, 6)][0]
+    result = Store(folder).get(run.key, True)
+    assert result is not None
+    errors = measure(result.network(), run.target, run.T, 250)
+    assert max(ratios(errors["argmax"])) < 0.1
+    assert min(ratios(errors["second"])) > 0.7
