@@ -2,9 +2,9 @@
 
     python benchmarks/query_keys.py        writes benchmarks/results/query_keys.json (ten minutes on two cores)
 
-D = 3, heads (D,D), T = 16, a whole cosine of 100 epochs (18,700 steps), rollback 8; all recipes share their seeds. `ratio` is the
-recovery error (56) of the argmax token over its value before training, of the worst head of a model: a head that
-returns a mixture of the best few tokens has a large one.
+D = 3, heads (D,D), T = 16, a whole cosine of 100 epochs (18,700 steps), rollback 8; all recipes share their seeds.
+`ratio` is the recovery error (56) of the argmax token over its value before training, of the worst head of a model: a
+head that returns a mixture of the best few tokens has a large one.
 """
 
 from pathlib import Path
