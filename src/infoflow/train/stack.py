@@ -53,7 +53,7 @@ class Stack:
         )
         rates = torch.tensor([[r.recipe.lr, r.recipe.decay] for r in runs], dtype=torch.float64)
         self.lr, self.decay = (column.unsqueeze(1).to(dtype).to(device) for column in rates.unbind(1))
-        self.pace = _pace(self.network, recipe.query_key_rate).to(dtype).to(device)
+        self.multiples = _multiples(self.network, recipe.query_key_rate).to(dtype).to(device)
         self.clip = recipe.clip
         self.table = _schedule(recipe).to(dtype).to(device)
 
@@ -81,7 +81,7 @@ class Stack:
         state.second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
         rate = self.lr * factor * state.rate
         size = state.second.sqrt().mul_(second_scale).add_(EPS)
-        moved = self.weights * (1 - rate * self.decay) - rate * first_scale * self.pace * (state.first / size)
+        moved = self.weights * (1 - rate * self.decay) - rate * first_scale * self.multiples * (state.first / size)
         self.weights.copy_(torch.where(state.alive, moved, self.weights))
         state.loss.copy_(torch.where(state.alive.squeeze(1), loss, state.loss))
         state.step.add_(1)
@@ -147,11 +147,13 @@ def _as_views(config: TransformerConfig, weights: Tensor) -> Transformer:
     return network
 
 
-def _pace(network: Transformer, query_key_rate: float) -> Float[Tensor, " P"]:
+def _multiples(network: Transformer, query_key_rate: float) -> Float[Tensor, " P"]:
     """For every parameter of a model its rate as a multiple of the model's: queries and keys have one of their own."""
-    rates = {"query": query_key_rate, "key": query_key_rate}
-    named = network.named_parameters()
-    return torch.cat([torch.full((p[0].numel(),), rates.get(name.rpartition(".")[2], 1.0)) for name, p in named])
+    columns = []
+    for name, parameter in network.named_parameters():
+        multiple = query_key_rate if name.endswith((".query", ".key")) else 1.0
+        columns.append(torch.full((parameter[0].numel(),), multiple, dtype=torch.float64))
+    return torch.cat(columns)
 
 
 def _schedule(recipe: Recipe) -> Float[Tensor, "steps 3"]:

@@ -31,7 +31,7 @@ def architecture(heads: tuple[int, int], D: int, width: int) -> Architecture:
 
 
 def recipe_of(target: str, heads: tuple[int, int], D: int) -> Recipe:
-    """Of the full preset: as long as the NMSE keeps falling."""
+    """Of the full preset; what each row got is in the README."""
     if target == "retrieval":
         return FULL
     if heads[0] < D:
