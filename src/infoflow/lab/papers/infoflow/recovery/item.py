@@ -17,9 +17,10 @@ from infoflow.targets import Target
 from infoflow.train.recipe import Recipe, Run
 
 FULL = Recipe(samples=36_000, validation=4_000, batch=256, epochs=150, lr=6e-3, decay=1e-4, evaluate_every=5)
-LONGER = FULL.with_(epochs=600, lr=1e-2, warm_up=2800, rollback=8.0)  # as D = 6 of Table 11, longer
-# With D heads in the first layer the ratio is a matter of how sharp its softmax is, which has its own rate (README).
-SHARPER = LONGER.with_(lr=3e-3, query_key_rate=10.0, starts=3, start_epochs=100, evaluate_every=10)
+# The argmax ratio is a matter of how sharp the softmax of the first layer is, which has its own rate (README).
+SHARPER = FULL.with_(
+    lr=3e-3, query_key_rate=10.0, warm_up=2800, rollback=8.0, starts=3, start_epochs=100, evaluate_every=10
+)
 QUICK = Recipe(samples=6_000, validation=1_000, batch=128, epochs=25, lr=1e-2, decay=1e-4, evaluate_every=5)
 HEADS = ((6, 6), (5, 5), (5, 6), (5, 7), (6, 5), (7, 5), (7, 7))
 NAMES = {1: "argmax", 2: "second"}
@@ -34,9 +35,7 @@ def recipe_of(target: str, heads: tuple[int, int], D: int) -> Recipe:
     """Of the full preset; what each row got is in the README."""
     if target == "retrieval":
         return FULL
-    if heads[0] < D:
-        return LONGER
-    return SHARPER.with_(epochs=4500 if heads[1] >= D else 1500)
+    return SHARPER.with_(epochs=4500 if min(heads) >= D else 1500)
 
 
 def plan(context: Context) -> dict[tuple[str, tuple[int, int]], list[Run]]:
