@@ -1,6 +1,7 @@
 """Parts of probes.py that measure the labeller: planted heads, explicit networks, real models with shuffled tokens."""
 
 import argparse
+import csv
 from collections import Counter
 from dataclasses import replace
 from itertools import product
@@ -176,12 +177,20 @@ def shuffled(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def real_text(source: Source, text: Path | None, documents: int) -> list[list[int]]:
-    """Documents as the parts below use them: drawn from the model, sentences of pairs, or lines."""
+    """Documents as the parts below use them: drawn from the model, sentences of pairs, or reactions."""
     assert source.encoding is not None
     if text is None:
         return sampled(source.model, source.encoding, documents, 256, seed=0)
-    words = read_text(text)
     if source.kind != "encoder":
-        return documents_of(words, source.encoding, 256, documents)
-    lines = "\n".join(dict.fromkeys(sentence for _, sentence in pairs_of(words)[: 8 * documents]))
+        return documents_of(reactions_of(text), source.encoding, 256, documents)
+    lines = "\n".join(dict.fromkeys(sentence for _, sentence in pairs_of(read_text(text))[: 8 * documents]))
     return documents_of(lines, replace(source.encoding, lines=True), 96, 2 * documents)
+
+
+def reactions_of(path: Path) -> str:
+    """Reactions of US patents as the model reads them, one a line: the test split of Schneider's 50,000, in file order.
+
+    The file is data/schneider50k.tsv of the source package drfp 0.3.7.
+    """
+    rows = csv.DictReader(read_text(path).splitlines(), delimiter="\t")
+    return "\n".join(dict.fromkeys(row["rxn"] for row in rows if row["split"] == "test"))

