@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from infoflow.lab.item import Context
-from infoflow.lab.papers.infoflow.recovery.item import measure, plan, ratios
+from infoflow.lab.papers.infoflow.recovery.item import maxima, measure, plan, ratios
+from infoflow.nn import Transformer
+from infoflow.train.recipe import Run
 from infoflow.train.store import Store
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -24,14 +26,30 @@ def test_the_recorded_runs_are_those_that_would_be_trained(item: str, tmp_path: 
     assert set(recorded) == {run.key for runs in grid.values() for run in runs}
 
 
-def test_the_weights_in_the_repository_keep_the_argmax_token_and_not_the_second(tmp_path: Path) -> None:
-    """(6,6), its first seed, on 250 sequences: what Tables 1 and 4 are about."""
+def shipped(heads: tuple[int, int], seed: int) -> tuple[Run, Transformer]:
+    """A network of the recovery tables as it lies in the repository."""
     folder = RESULTS / "infoflow" / "recovery" / "store"
     if not folder.is_dir():
         pytest.skip("results/infoflow/recovery/store is not part of this copy")
-    run = plan(Context("full", tmp_path, parts=("heads=6,6",)))["eq. (6)", (6, 6)][0]
+    run = plan(Context("full", folder, parts=("heads={},{}".format(*heads),)))["eq. (6)", heads][seed]
     result = Store(folder).get(run.key, True)
     assert result is not None
-    errors = measure(result.network(), run.target, run.T, 250)
+    return run, result.network()
+
+
+def test_the_weights_in_the_repository_keep_the_argmax_token_and_not_the_second() -> None:
+    """(6,6), its first seed, on 250 sequences: what Tables 1 and 4 are about."""
+    run, network = shipped((6, 6), 0)
+    errors = measure(network, run.target, run.T, 250)
     assert max(ratios(errors["argmax"])) < 0.1
     assert min(ratios(errors["second"])) > 0.7
+    assert min(map(min, maxima(network, run.target, run.T))) > 0.9
+
+
+def test_heads_that_keep_their_token_need_not_be_enough() -> None:
+    """(5,6), its second seed: each of the five keeps its token, and one of the six maxima is followed by none."""
+    run, network = shipped((5, 6), 1)
+    assert max(ratios(measure(network, run.target, run.T, 250)["argmax"])) < 0.2
+    first, second = maxima(network, run.target, run.T)
+    assert sum(share < 0.3 for share in first) == 1
+    assert sum(share < 0.3 for share in second) == 1

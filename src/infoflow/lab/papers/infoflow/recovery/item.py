@@ -10,6 +10,7 @@ import torch
 from infoflow import targets
 from infoflow.architecture import Architecture
 from infoflow.lab.item import Context, Item, Outcome, printed
+from infoflow.lab.papers.infoflow.followed import followed
 from infoflow.lab.sweep import best_of, train_cells
 from infoflow.probes.record import batched, record
 from infoflow.probes.recovery import recovery, untrained
@@ -63,10 +64,12 @@ def run(context: Context) -> Outcome:
         best = best_of(results, (name, heads))
         network = best.network()
         errors = measure(network, runs[0].target, runs[0].T, 2000 if context.preset == "full" else 400)
+        shares = maxima(network, runs[0].target, runs[0].T) if name == "eq. (6)" else None
         for kind in ("argmax", "second"):
             known = paper.get((kind, heads)) if context.preset == "full" else None
             theirs = list(zip(known["trained"], known["initialized"], strict=True)) if known else []
             row = {"target": name, "heads": "({},{})".format(*heads), "rank": kind, "best NMSE": best.best}
+            row["least followed"] = ", ".join(_short(min(layer)) for layer in shares) if shares else None
             rows.append({**row, **spans("paper", theirs), **spans("our", errors[kind])})
             details.append(
                 {
@@ -74,13 +77,16 @@ def run(context: Context) -> Outcome:
                     "heads": heads,
                     "rank": kind,
                     "trained_initialized": errors[kind],
+                    "followed": shares,
                     "paper_ratios": ratios(theirs) if name == "eq. (6)" else [],  # the one its sizes are of
                 }
             )
-    columns = ["target", "heads", "rank", "best NMSE"]
+    columns = ["target", "heads", "rank", "best NMSE", "least followed"]
     columns += [f"{whose} {what}" for what in ("ratio", "trained", "initialised") for whose in ("paper", "our")]
     remarks = [
         "ratio: recovery error (56) of the trained model over that of its own initialisation, smallest to largest head",
+        "least followed: of the maxima of eq. (6) the one the network follows least; the share of tokens (first layer) "
+        "and of sequences (second layer) at which the head that follows it best looks at its token",
         "Tables 1 to 3 of the paper print the argmax ratios of three configurations only",
     ]
     return Outcome(columns, rows, results.runs(), remarks, {"recovery": _figure(details)}, {"heads": details})
@@ -98,6 +104,11 @@ def measure(network: Any, target: Target, T: int, documents: int) -> dict[str, l
     for rank, kind in NAMES.items():
         found[kind] = [(pairs["trained", head, rank], pairs["initialised", head, rank]) for head in heads]
     return found
+
+
+def maxima(network: Any, target: Target, T: int) -> tuple[list[float], list[float]]:
+    """How far each maximum of eq. (6) is followed in either layer, on 400 sequences."""
+    return followed(network, target, torch.from_numpy(target.sample(400, T, seed=7)).to(torch.float32))
 
 
 def ratios(pairs: list[tuple[float, float]]) -> list[float]:
