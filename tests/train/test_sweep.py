@@ -234,6 +234,20 @@ def test_hostile_results(tmp_path: Path, change: dict[str, object]) -> None:
         fit_many([run], tmp_path)
 
 
+def test_weights_cut_short_say_what_to_do_and_doing_it_helps(tmp_path: Path) -> None:
+    run = runs_of(1)[0]
+    fit_many([run], tmp_path, keep_weights=True)
+    path = tmp_path / "weights" / f"{run.key}.safetensors"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    (result,) = fit_many([run], tmp_path, keep_weights=True)
+    with pytest.raises(InfoFlowError, match=rf"{path.name}.*; remove that file to train the run again\.$"):
+        result.network()
+    path.unlink()
+    fit_many([run], tmp_path, keep_weights=True)
+    assert path.read_bytes() == whole
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -91,7 +91,10 @@ class Store:
             raise InfoFlowError(
                 f"expected the weights of run {key} in {self.folder}, none were kept; train with keep_weights=True."
             )
-        network: Transformer = load(self._weights(key))
+        try:
+            network: Transformer = load(self._weights(key))
+        except InfoFlowError as error:
+            raise InfoFlowError(f"{str(error).rstrip('.')}; remove that file to train the run again.") from None
         return network
 
     def keys(self) -> list[str]:
