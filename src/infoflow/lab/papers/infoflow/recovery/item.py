@@ -9,6 +9,7 @@ import torch
 
 from infoflow import targets
 from infoflow.architecture import Architecture
+from infoflow.flow.predict import predict
 from infoflow.lab.item import Context, Item, Outcome, printed
 from infoflow.lab.papers.infoflow.followed import followed
 from infoflow.lab.sweep import best_of, train_cells
@@ -64,11 +65,13 @@ def run(context: Context) -> Outcome:
         best = best_of(results, (name, heads))
         network = best.network()
         errors = measure(network, runs[0].target, runs[0].T, 2000 if context.preset == "full" else 400)
+        said = predicted(runs[0])
         shares = maxima(network, runs[0].target, runs[0].T) if name == "eq. (6)" else None
         for kind in ("argmax", "second"):
             known = paper.get((kind, heads)) if context.preset == "full" else None
             theirs = list(zip(known["trained"], known["initialized"], strict=True)) if known else []
             row = {"target": name, "heads": "({},{})".format(*heads), "rank": kind, "best NMSE": best.best}
+            row["predicted"] = said
             row["least followed"] = ", ".join(_short(min(layer)) for layer in shares) if shares else None
             rows.append({**row, **spans("paper", theirs), **spans("our", errors[kind])})
             details.append(
@@ -81,10 +84,11 @@ def run(context: Context) -> Outcome:
                     "paper_ratios": ratios(theirs) if name == "eq. (6)" else [],  # the one its sizes are of
                 }
             )
-    columns = ["target", "heads", "rank", "best NMSE", "least followed"]
+    columns = ["target", "heads", "rank", "predicted", "best NMSE", "least followed"]
     columns += [f"{whose} {what}" for what in ("ratio", "trained", "initialised") for whose in ("paper", "our")]
     remarks = [
         "ratio: recovery error (56) of the trained model over that of its own initialisation, smallest to largest head",
+        "predicted: what `infoflow predict` says of these heads before training, and the exponent of its flow estimate",
         "least followed: of the maxima of eq. (6) the one the network follows least; the share of tokens (first layer) "
         "and of sequences (second layer) at which the head that follows it best looks at its token",
         "Tables 1 to 3 of the paper print the argmax ratios of three configurations only",
@@ -104,6 +108,12 @@ def measure(network: Any, target: Target, T: int, documents: int) -> dict[str, l
     for rank, kind in NAMES.items():
         found[kind] = [(pairs["trained", head, rank], pairs["initialised", head, rank]) for head in heads]
     return found
+
+
+def predicted(run: Run) -> str:
+    """The verdict on the heads, at any width, and the exponent of the flow estimate."""
+    said = predict(run.target, run.arch.with_(width=None), T=run.T)
+    return said.verdict if said.flow is None else f"{said.verdict} ({said.flow.exponent})"
 
 
 def maxima(network: Any, target: Target, T: int) -> tuple[list[float], list[float]]:
