@@ -1,5 +1,11 @@
-"""Where a number comes from: command, commit, versions, machine kind. Every recorded JSON carries this."""
+"""Where a number comes from: command, commit, versions, machine kind. Every recorded JSON carries this.
 
+A store is filled by several calls, often on several machines, and read by others: each call that trains leaves its own
+record in the folder `trained` of the store (`note`), and a table made from the store names them all (`noted`).
+"""
+
+import hashlib
+import json
 import os
 import platform
 import subprocess
@@ -7,6 +13,9 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from infoflow.errors import InfoFlowError
+from infoflow.files import write_json
 
 
 def provenance(packages: tuple[str, ...] = ("numpy", "torch")) -> dict[str, Any]:
@@ -16,6 +25,24 @@ def provenance(packages: tuple[str, ...] = ("numpy", "torch")) -> dict[str, Any]
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in packages}},
         "machine": machine_kind(),
     }
+
+
+def note(store: Path) -> None:
+    """Keep in the store that this call trained there; the same call on the same machine is one record."""
+    made = provenance()
+    name = hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()[:12]
+    write_json(store / "trained" / f"{name}.json", made)
+
+
+def noted(store: Path) -> list[dict[str, Any]]:
+    """The calls that trained there."""
+    found = []
+    for path in sorted((store / "trained").glob("[!.]*.json")):
+        try:
+            found.append(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, RecursionError):
+            raise InfoFlowError(f"expected the record of a call in {path}, could not read it; remove it.") from None
+    return found
 
 
 def _command() -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from infoflow.cli import main
+from infoflow.provenance import machine_kind
 
 SMALL = ["-T", "3", "--seeds", "2", "--samples", "16", "--validation", "8", "--batch", "4", "--epochs", "2"]
 
@@ -33,6 +34,7 @@ def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [run["identity"]["seed"] for run in found["runs"]] == [0, 1]
     assert found["summary"]["models"] == found["summary"]["unlearned"] == 2
     assert found["unfinished"] == 0
+    assert [record["machine"] for record in found["trained"]] == [machine_kind()]
     assert len(list((tmp_path / "weights").glob("*.safetensors"))) == 2
 
 

@@ -12,6 +12,7 @@ from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError, JobError
 from infoflow.nn import files
 from infoflow.nn.files import load
+from infoflow.provenance import noted
 from infoflow.targets import pairwise_max
 from infoflow.train import checkpoint, loop, part
 from infoflow.train.engines import choice
@@ -232,6 +233,22 @@ def test_hostile_results(tmp_path: Path, change: dict[str, object]) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(InfoFlowError, match="train it again"):
         fit_many([run], tmp_path)
+
+
+def test_a_store_names_the_calls_that_trained_there(tmp_path: Path) -> None:
+    runs = runs_of(1)
+    fit_many(runs[:1], tmp_path)
+    (record,) = noted(tmp_path)
+    assert set(record) == {"command", "commit", "versions", "machine"}
+    for path in (tmp_path / "trained").iterdir():
+        path.unlink()
+    fit_many(runs[:1], tmp_path)  # reads only
+    assert noted(tmp_path) == []
+    fit_many(runs, tmp_path)
+    assert noted(tmp_path) == [record]
+    (tmp_path / "trained" / "0.json").write_text("{")
+    with pytest.raises(InfoFlowError, match=r"0\.json, could not read it; remove it"):
+        noted(tmp_path)
 
 
 def test_weights_cut_short_say_what_to_do_and_doing_it_helps(tmp_path: Path) -> None:

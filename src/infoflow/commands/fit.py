@@ -58,6 +58,7 @@ def command(
     infoflow fit pairwise_max:D=2,d=4 heads=2,2 embed=12 -T 16 --seeds 4 --samples 4000 --epochs 20
     """
     from infoflow.architecture import Architecture
+    from infoflow.provenance import noted
     from infoflow.targets import parse
     from infoflow.train.fit import Recipe, Run, fit_many, summary
 
@@ -69,8 +70,8 @@ def command(
     found = [result for result in results if result is not None]
     unfinished = len(runs) - len(found)
     if as_json:
-        rows = [result.to_json() for result in found]
-        emit({**_about(runs[0]), "summary": summary(found).to_json(), "unfinished": unfinished, "runs": rows})
+        totals = {"summary": summary(found).to_json(), "unfinished": unfinished}
+        emit({**_about(runs[0]), **totals, "runs": [r.to_json() for r in found], "trained": noted(store)})
     else:
         click.echo(_text(runs[0], found, store))
     if unfinished:

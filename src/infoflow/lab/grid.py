@@ -17,9 +17,10 @@ import torch
 
 from infoflow.errors import InfoFlowError, JobError
 from infoflow.files import write_json
-from infoflow.lab.item import Context, note_training
+from infoflow.lab.item import Context
 from infoflow.lab.stack import Schedule, Task, train_stack
 from infoflow.progress import Progress
+from infoflow.provenance import note
 from infoflow.train.device import check_device
 
 # Models trained together; on a CPU more gain nothing, and cost once tensors pass 32 MB (benchmarks/memory.py).
@@ -90,7 +91,7 @@ def _train_part(
         records = train_stack(part[0].task, part[0].schedule, seeds, device, report, state, until)
     finally:  # a call that was stopped has trained, too
         if epochs:
-            note_training(context)
+            note(context.store)
     if records is None:
         return False
     for cell, record in zip(part, records, strict=True):

@@ -4,7 +4,6 @@ An item is a folder `lab/papers/<paper>/<item>/` with `item.py` (defines `ITEM`)
 `printed.json`, and a README that says what the paper leaves unsaid and what was chosen.
 """
 
-import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from typing import Any, Literal
 
 from infoflow.errors import InfoFlowError
 from infoflow.files import write_json, write_text
-from infoflow.provenance import provenance
+from infoflow.provenance import noted, provenance
 
 Preset = Literal["quick", "full"]
 
@@ -97,19 +96,6 @@ def _device(run: dict[str, Any]) -> str:
     return device.partition(":")[0]
 
 
-def note_training(context: Context) -> None:
-    """Keep in the store what trains there now: the call that writes the table may be another, on another machine."""
-    made = provenance()
-    text = json.dumps(made, sort_keys=True)
-    name = hashlib.sha256(text.encode()).hexdigest()[:12]
-    write_json(context.store / "trained" / f"{name}.json", made)
-
-
-def _trained(context: Context) -> list[dict[str, Any]]:
-    paths = sorted((context.store / "trained").glob("*.json"))
-    return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-
-
 def write(item: Item, context: Context, outcome: Outcome, seconds: float) -> dict[str, Any]:
     """result.json, table.md and the figures (SVG, PDF, PNG), each written whole or not at all."""
     from infoflow.lab.finish import finish
@@ -135,7 +121,7 @@ def write(item: Item, context: Context, outcome: Outcome, seconds: float) -> dic
         "figures": figures,
         **outcome.extra,
         "runs": outcome.runs,
-        "trained": _trained(context),
+        "trained": noted(context.store),
         "provenance": provenance(),
     }
     write_json(context.out / "result.json", result)

@@ -6,8 +6,7 @@ from math import inf
 from typing import Any
 
 from infoflow.errors import JobError
-from infoflow.lab.item import Context, note_training
-from infoflow.train import checkpoint
+from infoflow.lab.item import Context
 from infoflow.train.fit import fit_many
 from infoflow.train.recipe import Run
 from infoflow.train.results import Result, Summary, summary
@@ -27,12 +26,7 @@ def train_cells(context: Context, grid: Mapping[Any, list[Run]], title: str, kee
     """Train every cell; a sweep that ran out of its time is an error that says how to go on."""
     store = Store(context.store)
     runs = [run for cell in grid.values() for run in cell]
-    before = _held(store, runs, keep_weights)
-    try:
-        found = fit_many(runs, store, context.device, context.engine, keep_weights, context.seconds)
-    finally:  # a call that was stopped has trained, too: others go on from its checkpoints
-        if _held(store, runs, keep_weights) != before:
-            note_training(context)
+    found = fit_many(runs, store, context.device, context.engine, keep_weights, context.seconds)
     done = [result for result in found if result is not None]
     if len(done) < len(found):
         raise JobError(
@@ -41,14 +35,6 @@ def train_cells(context: Context, grid: Mapping[Any, list[Run]], title: str, kee
         )
     results = iter(done)
     return Trained({cell: [next(results) for _ in members] for cell, members in grid.items()}, store)
-
-
-def _held(store: Store, runs: list[Run], keep_weights: bool) -> tuple[set[str], dict[str, int]]:
-    """What the store holds of these runs: the finished ones, and how far each of the others is, or its starts."""
-    finished = {run.key for run in runs if store.get(run.key, keep_weights) is not None}
-    left = [run for run in runs if run.key not in finished]
-    saved = checkpoint.find(store.checkpoints, {each.key for run in left for each in (run, *run.trials())})
-    return finished, {key: found.step for found in reversed(saved) for key in found.keys}
 
 
 def cells(trained: Trained) -> dict[Any, Summary]:

@@ -64,6 +64,7 @@ def fit_many(
     stops cleanly when the time is up: runs that are then unfinished are None, and the same call goes on with them.
     `keep_weights` writes each best model into the store; a run finished without its weights is trained once more when
     they are asked for. Without a store the models are kept in memory: `result.network()` gives them.
+    A call that trained, to the end or to a checkpoint, leaves its command, commit, versions and machine in the store.
     `address` is that of a Ray cluster, for engine="ray"; without it one is started on this machine.
     """
     where = _check(runs, device, engine, address, seconds, store)
@@ -85,13 +86,22 @@ def fit_many(
                 kept.put(result, network if keep_weights else None)
                 found[result.key] = replace(result, store=kept)
 
+    before = _reached(kept, unique) if kept is not None and parts else {}
     try:
         _train(parts, where, engine, address, keep, kept, Stop(seconds))
     finally:
         if kept is not None and parts:
+            if pending & set(found) or _reached(kept, unique) != before:
+                kept.note_training()
             over = {start.key for run in unique if run.key in found for start in run.trials()}
             checkpoint.tidy(kept.checkpoints, {*kept.keys(), *over})
     return [found.get(run.key) for run in runs]
+
+
+def _reached(store: Store, runs: list[Run]) -> dict[str, int]:
+    """The step of every run, or start of one, that is on its way there."""
+    saved = checkpoint.find(store.checkpoints, {each.key for run in runs for each in (run, *run.trials())})
+    return {key: found.step for found in reversed(saved) for key in found.keys}
 
 
 def _train(

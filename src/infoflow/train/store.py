@@ -4,6 +4,7 @@
     runs/KEY.json                 one finished run
     weights/KEY.safetensors       its best model, where weights are kept
     checkpoints/...               stacks on their way (see `checkpoint.py`)
+    trained/...                   the calls that trained here: command, commit, versions, machine
 
 Every file appears whole, by a rename, so a killed process leaves no half result, and any number of processes may write
 at once: two of them that finish the same run write the same file. Nothing is made before the first result or
@@ -19,6 +20,7 @@ from infoflow.errors import InfoFlowError, JobError
 from infoflow.files import write_json
 from infoflow.nn import Transformer
 from infoflow.nn.files import load
+from infoflow.provenance import note
 from infoflow.train.results import Result
 
 FORMAT = 1
@@ -55,6 +57,13 @@ class Store:
         try:
             if not (self.folder / "store.json").exists():
                 write_json(self.folder / "store.json", {"format": FORMAT})
+        except OSError as error:
+            raise JobError(f"expected to write the store {self.folder}, could not ({error.strerror}).") from None
+
+    def note_training(self) -> None:
+        """Keep the record of this call, which has trained here."""
+        try:
+            note(self.folder)
         except OSError as error:
             raise JobError(f"expected to write the store {self.folder}, could not ({error.strerror}).") from None
 
