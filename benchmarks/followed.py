@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from infoflow import targets
 from infoflow.files import write_json
 from infoflow.lab.papers.infoflow.followed import followed
-from infoflow.lab.papers.infoflow.recovery.item import measure
+from infoflow.lab.papers.infoflow.recovery.item import measure, ratios, sequences
 from infoflow.lab.papers.infoflow.table11.item import FULL, architecture
 from infoflow.nn import Transformer
 from infoflow.provenance import provenance
@@ -32,8 +30,10 @@ RECIPE = {"lr": 1e-2, "decay": 1e-4, "init_scale": 0.5, "rollback": 8.0, "epochs
 FOLLOWED = 0.8  # of tokens or sequences
 
 
-def network_of(run: Run, weights: Float[Tensor, " P"]) -> Transformer:
+def network_of(found: checkpoint.Checkpoint, run: Run) -> Transformer:
+    """The best model so far of a run on its way; its read-out gives the label as it was trained, standardised."""
     network = Transformer(run.config())
+    weights = found.tensors["best_weights"][found.keys.index(run.key)]
     torch.nn.utils.vector_to_parameters(weights, network.parameters())
     return network.requires_grad_(False)
 
@@ -45,15 +45,12 @@ def look(folder: Path, D: int) -> dict[str, Any]:
     found = checkpoint.find(folder, [run.key for run in runs])
     if not found:
         raise SystemExit(f"followed: expected a checkpoint of D = {D} in {folder}, found none; stop a run there first.")
-    X = torch.from_numpy(target.sample(SEQUENCES, T, seed=7)).float()
     rows = []
     for run in runs:
-        row = found[0].keys.index(run.key)
-        network = network_of(run, found[0].tensors["best_weights"][row])
-        first, second = followed(network, target, X)
-        errors = measure(network, target, T, RECOVERY_SEQUENCES)["argmax"]
-        argmax = [trained / initialised for trained, initialised in errors]
-        best = float(found[0].tensors["best"][row])
+        network = network_of(found[0], run)
+        first, second = followed(network, target, sequences(run, SEQUENCES))
+        argmax = ratios(measure(network, sequences(run, RECOVERY_SEQUENCES))["argmax"])
+        best = float(found[0].tensors["best"][found[0].keys.index(run.key)])
         missed = sum(min(pair) < FOLLOWED for pair in zip(first, second, strict=True))
         rows.append(
             {"seed": run.seed, "best": best, "missed": missed, "first": first, "second": second, "argmax": argmax}
@@ -66,13 +63,14 @@ def main(folder: Path, out: Path, sizes: list[int]) -> None:
         found = look(folder, D)
         for row in found["rows"]:
             shares = ", ".join(f"{a:.2f}/{b:.2f}" for a, b in zip(row["first"], row["second"], strict=True))
-            ratios = ", ".join(f"{ratio:.2f}" for ratio in row["argmax"])
-            print(f"D = {D}, seed {row['seed']:2}: {row['best']:.1e}, followed in layers 1/2: {shares}; (56): {ratios}")
+            argmax = ", ".join(f"{ratio:.2f}" for ratio in row["argmax"])
+            print(f"D = {D}, seed {row['seed']:2}: {row['best']:.1e}, followed in layers 1/2: {shares}; (56): {argmax}")
         write_json(out / f"followed_D{D}.json", {**found, "provenance": provenance(("torch",))})
 
 
 if __name__ == "__main__":
     if len(sys.argv) < 2:
-        raise SystemExit("followed: expected the checkpoints of a stopped run, got nothing; pass their folder.")
+        print("followed: needs the folder of the checkpoints of a stopped run; nothing measured")
+        sys.exit(0)
     where = Path(sys.argv[2]) if len(sys.argv) > 2 else Path(__file__).parent / "results"
     main(Path(sys.argv[1]), where, [int(D) for D in sys.argv[3:]] or [2, 3, 4])

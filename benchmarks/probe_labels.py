@@ -193,4 +193,6 @@ def reactions_of(path: Path) -> str:
     The file is data/schneider50k.tsv of the source package drfp 0.3.7.
     """
     rows = csv.DictReader(read_text(path).splitlines(), delimiter="\t")
+    if not {"rxn", "split"} <= set(rows.fieldnames or ()):
+        raise SystemExit(f"probes: expected the columns rxn and split in {path}, got {rows.fieldnames}; see --help.")
     return "\n".join(dict.fromkeys(row["rxn"] for row in rows if row["split"] == "test"))

@@ -67,7 +67,8 @@ def compare(case: Case, device: str) -> list[dict[str, Any]]:
             runs = [Run(target, case.architecture, case.T, seed, recipe) for seed in range(case.seeds)]
             models = [model for model in fit_many(runs, device=device) if model]
             best = [model.best for model in models if model.best is not None]
-            errors = [recovery.measure(model.network(), target, case.T, 400)["argmax"] for model in models]
+            X = recovery.sequences(runs[0], 400)
+            errors = [recovery.measure(model.network(), X)["argmax"] for model in models]
             worst = [max(recovery.ratios(pairs)) for pairs in errors]
             row = {"lr": lr, "query_key_rate": multiple, "rollbacks": sum(model.rollbacks for model in models)}
             rows.append({**row, "median": median(best), "median ratio": median(worst), "best": best, "ratio": worst})
@@ -99,9 +100,8 @@ def beside(folder: Path, every: int = 500) -> dict[str, Any]:
             if model is not None
         ]
         rows.append({"epoch": epoch, "one rate": seen, "two rates": known})
-    weights = [found.tensors["best_weights"][found.keys.index(run.key)] for run in stopped]
-    networks = [network_of(run, row) for run, row in zip(stopped, weights, strict=True)]
-    ratio = [recovery.ratios(recovery.measure(network, target, 64, 2000)["argmax"]) for network in networks]
+    X = recovery.sequences(stopped[0], 2000)
+    ratio = [recovery.ratios(recovery.measure(network_of(found, run), X)["argmax"]) for run in stopped]
     return {"epochs": one_rate.epochs, "lr": [one_rate.lr, two_rates.lr], "rows": rows, "ratio": ratio}
 
 

@@ -227,15 +227,8 @@ def query_keys_on(device: str) -> Table:
              f"{min(row['best']):.1e}", f"{max(row['best']):.1e}", f"{row['median ratio']:.2f}", row["rollbacks"]]
             for row in payload["rows"]
         ]  # fmt: skip
-        return [
-            "rate",
-            "of queries and keys",
-            "median of the best NMSE",
-            "least",
-            "most",
-            "argmax ratio",
-            "returns",
-        ], rows
+        head = ["rate", "of queries and keys", "median of the best NMSE", "least", "most", "argmax ratio", "returns"]
+        return head, rows
 
     return shown
 

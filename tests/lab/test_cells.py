@@ -40,6 +40,14 @@ def test_a_call_that_was_stopped_on_the_way_is_named(tmp_path: Path, recipe: Rec
     assert stepped
 
 
+def test_a_call_whose_time_was_up_before_its_first_step_is_not_named(tmp_path: Path) -> None:
+    context = Context("full", tmp_path, seconds=1e-9)
+    with pytest.raises(JobError, match="the same call goes on"):
+        train_cells(context, {"cell": [replace(RUN, recipe=RECIPE.with_(steps=10**5))]}, "cells")
+    assert not list((context.store / "checkpoints").glob("*.safetensors"))
+    assert noted(context) == 0
+
+
 def test_a_call_that_only_reads_is_not_named(tmp_path: Path) -> None:
     context = Context("full", tmp_path)
     assert len(train_cells(context, GRID, "cells").runs()) == 1

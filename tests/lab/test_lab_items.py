@@ -103,6 +103,7 @@ def test_recovery_tells_trained_from_initialised() -> None:
     row = spans("our", [(0.1, 0.4), (0.3, 0.5), (0.2, 1.0)])
     assert row == {"our ratio": "0.20 to 0.60", "our trained": "0.10 to 0.30", "our initialised": "0.40 to 1.00"}
     assert set(spans("paper", []).values()) == {None}  # not printed there
+    assert spans("our", [(0.02, 0.5)]) == {"our ratio": "0.040", "our trained": "0.020", "our initialised": "0.50"}
 
 
 def test_the_paper_prints_as_many_errors_as_first_layer_heads() -> None:

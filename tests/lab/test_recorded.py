@@ -8,7 +8,8 @@ import pytest
 
 from infoflow.flow.predict import predict
 from infoflow.lab.item import Context
-from infoflow.lab.papers.infoflow.recovery.item import maxima, measure, plan, ratios
+from infoflow.lab.papers.infoflow.followed import followed
+from infoflow.lab.papers.infoflow.recovery.item import measure, plan, ratios, sequences
 from infoflow.nn import Transformer
 from infoflow.train.recipe import Run
 from infoflow.train.store import Store
@@ -57,16 +58,16 @@ def shipped(heads: tuple[int, int], seed: int) -> tuple[Run, Transformer]:
 def test_the_weights_in_the_repository_keep_the_argmax_token_and_not_the_second() -> None:
     """(6,6), its first seed, on 250 sequences: what Tables 1 and 4 are about."""
     run, network = shipped((6, 6), 0)
-    errors = measure(network, run.target, run.T, 250)
+    errors = measure(network, sequences(run, 250))
     assert max(ratios(errors["argmax"])) < 0.1
     assert min(ratios(errors["second"])) > 0.7
-    assert min(map(min, maxima(network, run.target, run.T))) > 0.9
+    assert min(map(min, followed(network, run.target, sequences(run, 400)))) > 0.9
 
 
 def test_heads_that_keep_their_token_need_not_be_enough() -> None:
     """(5,6), its second seed: each of the five keeps its token, and one of the six maxima is followed by none."""
     run, network = shipped((5, 6), 1)
-    assert max(ratios(measure(network, run.target, run.T, 250)["argmax"])) < 0.2
-    first, second = maxima(network, run.target, run.T)
+    assert max(ratios(measure(network, sequences(run, 250))["argmax"])) < 0.2
+    first, second = followed(network, run.target, sequences(run, 400))
     assert sum(share < 0.3 for share in first) == 1
     assert sum(share < 0.3 for share in second) == 1

@@ -6,6 +6,8 @@ The text speaks of a retrieval target, the sizes are those of eq. (6): both are 
 from typing import Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from infoflow import targets
 from infoflow.architecture import Architecture
@@ -64,9 +66,9 @@ def run(context: Context) -> Outcome:
     for (name, heads), runs in grid.items():
         best = best_of(results, (name, heads))
         network = best.network()
-        errors = measure(network, runs[0].target, runs[0].T, 2000 if context.preset == "full" else 400)
+        errors = measure(network, sequences(runs[0], 2000 if context.preset == "full" else 400))
         said = predicted(runs[0])
-        shares = maxima(network, runs[0].target, runs[0].T) if name == "eq. (6)" else None
+        shares = followed(network, runs[0].target, sequences(runs[0], 400)) if name == "eq. (6)" else None
         for kind in ("argmax", "second"):
             known = paper.get((kind, heads)) if context.preset == "full" else None
             theirs = list(zip(known["trained"], known["initialized"], strict=True)) if known else []
@@ -84,21 +86,27 @@ def run(context: Context) -> Outcome:
                     "paper_ratios": ratios(theirs) if name == "eq. (6)" else [],  # the one its sizes are of
                 }
             )
+    sides = ("paper", "our") if context.preset == "full" else ("our",)  # the paper has no such sizes
     columns = ["target", "heads", "rank", "predicted", "best NMSE", "least followed"]
-    columns += [f"{whose} {what}" for what in ("ratio", "trained", "initialised") for whose in ("paper", "our")]
+    columns += [f"{whose} {what}" for what in ("ratio", "trained", "initialised") for whose in sides]
     remarks = [
         "ratio: recovery error (56) of the trained model over that of its own initialisation, smallest to largest head",
-        "predicted: what `infoflow predict` says of these heads before training, and the exponent of its flow estimate",
+        "predicted: what infoflow predict says of these heads before training, and the exponent of its flow estimate",
         "least followed: of the maxima of eq. (6) the one the network follows least; the share of tokens (first layer) "
         "and of sequences (second layer) at which the head that follows it best looks at its token",
-        "Tables 1 to 3 of the paper print the argmax ratios of three configurations only",
     ]
+    if context.preset == "full":
+        remarks.append("Tables 1 to 3 of the paper print the argmax ratios of three configurations only")
     return Outcome(columns, rows, results.runs(), remarks, {"recovery": _figure(details)}, {"heads": details})
 
 
-def measure(network: Any, target: Target, T: int, documents: int) -> dict[str, list[tuple[float, float]]]:
+def sequences(run: Run, count: int) -> Float[Tensor, "count T d"]:
+    """What a network is looked at with: sequences of its target, drawn apart from its training set."""
+    return torch.from_numpy(run.target.sample(count, run.T, seed=7)).to(torch.float32)
+
+
+def measure(network: Any, X: Float[Tensor, "B T d"]) -> dict[str, list[tuple[float, float]]]:
     """(56) per first-layer head, trained and at initialisation, for the argmax and the second largest score."""
-    X = torch.from_numpy(target.sample(documents, T, seed=7)).to(torch.float32)
     found: dict[str, list[tuple[float, float]]] = {}
     pairs = {}
     for which, model in (("trained", network), ("initialised", untrained(network))):
@@ -116,11 +124,6 @@ def predicted(run: Run) -> str:
     return said.verdict if said.flow is None else f"{said.verdict} ({said.flow.exponent})"
 
 
-def maxima(network: Any, target: Target, T: int) -> tuple[list[float], list[float]]:
-    """How far each maximum of eq. (6) is followed in either layer, on 400 sequences."""
-    return followed(network, target, torch.from_numpy(target.sample(400, T, seed=7)).to(torch.float32))
-
-
 def ratios(pairs: list[tuple[float, float]]) -> list[float]:
     return [trained / initialised for trained, initialised in pairs]
 
@@ -128,7 +131,12 @@ def ratios(pairs: list[tuple[float, float]]) -> list[float]:
 def spans(whose: str, pairs: list[tuple[float, float]]) -> dict[str, str | None]:
     """Three cells of a row: from the smallest to the largest head; empty where there are no numbers."""
     values = {"ratio": ratios(pairs), "trained": [t for t, _ in pairs], "initialised": [i for _, i in pairs]}
-    return {f"{whose} {what}": f"{_short(min(v))} to {_short(max(v))}" if v else None for what, v in values.items()}
+    return {f"{whose} {what}": _span(v) if v else None for what, v in values.items()}
+
+
+def _span(values: list[float]) -> str:
+    least, most = _short(min(values)), _short(max(values))
+    return f"{least} to {most}" if len(values) > 1 else least
 
 
 def _short(value: float) -> str:
@@ -140,18 +148,19 @@ def _figure(details: list[dict[str, Any]]) -> Any:
 
     figure, axes = style.figure(7.5, 3.4)
     labels: list[str] = []
+    aside = 0.12 if any(entry["paper_ratios"] for entry in details) else 0.0  # ours left of the paper's
     for entry in details:
         label = "{} ({},{})".format(entry["target"], *entry["heads"])
         if label not in labels:
             labels.append(label)
         colour = style.COLOURS[0] if entry["rank"] == "argmax" else style.COLOURS[1]
         for ratio in ratios(entry["trained_initialized"]):
-            axes.scatter(labels.index(label) - 0.12, ratio, color=colour, s=18, alpha=0.8)
+            axes.scatter(labels.index(label) - aside, ratio, color=colour, s=18, alpha=0.8)
         for ratio in entry["paper_ratios"]:
-            axes.scatter(labels.index(label) + 0.12, ratio, facecolors="none", edgecolors=colour, s=18)
+            axes.scatter(labels.index(label) + aside, ratio, facecolors="none", edgecolors=colour, s=18)
     for colour, kind in zip(style.COLOURS, NAMES.values(), strict=False):
         axes.scatter([], [], color=colour, label=kind)
-        if any(entry["paper_ratios"] for entry in details):
+        if aside:
             axes.scatter([], [], facecolors="none", edgecolors=colour, label=f"{kind}, paper")
     axes.axhline(1.0, color=style.MUTED, lw=1)
     axes.set_yscale("log")
