@@ -98,6 +98,16 @@ def test_table12_draws_what_was_asked(tmp_path: Path) -> None:
     assert [line.get_ydata().tolist() for line in both.axes[0].lines] == [[0.5], [0.4]]  # ours, the paper's
 
 
+@pytest.mark.parametrize(
+    ("item", "part"),
+    [("infoflow/recovery", "heads=6,6"), ("infoflow/table12", "T=64"), ("head_count/synthetic", "T=64")],
+)
+def test_a_part_that_the_quick_preset_leaves_out_is_named(item: str, part: str, tmp_path: Path) -> None:
+    with pytest.raises(InfoFlowError, match=f"quick trains, got {part}; take --preset full"):
+        reproduce(item, out=tmp_path, parts=(part,))
+    assert not list(tmp_path.iterdir())
+
+
 def test_recovery_tells_trained_from_initialised() -> None:
     """From the smallest to the largest head: the smallest ratio need not be that of the smallest errors."""
     row = spans("our", [(0.1, 0.4), (0.3, 0.5), (0.2, 1.0)])

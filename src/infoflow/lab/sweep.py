@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from infoflow.errors import JobError
+from infoflow.errors import InfoFlowError, JobError
 from infoflow.lab.item import Context
 from infoflow.train.fit import fit_many
 from infoflow.train.recipe import Run
@@ -26,6 +26,9 @@ def train_cells(context: Context, grid: Mapping[Any, list[Run]], title: str, kee
     """Train every cell; a sweep that ran out of its time is an error that says how to go on."""
     store = Store(context.store)
     runs = [run for cell in grid.values() for run in cell]
+    if not runs:
+        asked = ", ".join(context.parts)
+        raise InfoFlowError(f"expected a part that preset {context.preset} trains, got {asked}; take --preset full.")
     found = fit_many(runs, store, context.device, context.engine, keep_weights, context.seconds)
     done = [result for result in found if result is not None]
     if len(done) < len(found):
