@@ -17,10 +17,10 @@ import numpy as np
 
 from infoflow import Architecture, targets
 from infoflow.files import write_json
-from infoflow.flow.predict import predict
 from infoflow.flow.sets import MaxHead, RowScores, Slot, State, simulate, sizes
 from infoflow.flow.trace import trace
 from infoflow.provenance import provenance
+from infoflow.verdicts.predict import predict
 
 RESULTS = Path(__file__).parent / "results" / "flow.json"
 

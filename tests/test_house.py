@@ -9,7 +9,8 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "infoflow"
 BASE = ["errors", "architecture", "files", "memory", "progress", "provenance"]
-ROOMS = ["targets", "certificates", "report", "flow", "nn", "construct", "refutations", "train", "probes", "lab"]
+ROOMS = ["targets", "certificates", "report", "flow", "nn", "construct", "verdicts", "refutations", "train", "probes"]
+ROOMS += ["lab"]
 ORDER = dict.fromkeys(BASE, 0) | {name: 1 + i for i, name in enumerate(ROOMS)} | {"commands": 99, "cli": 100}
 
 
@@ -50,11 +51,25 @@ def test_no_verb_names_a_room() -> None:
 HEAVY = ["torch", "scipy", "matplotlib", "flint", "ray", "transformers", "polars", "onnx", "triton", "click"]
 
 
-@pytest.mark.parametrize("module", ["infoflow", "infoflow.targets", "infoflow.flow", "infoflow.certificates"])
+@pytest.mark.parametrize(
+    "module", ["infoflow", "infoflow.targets", "infoflow.flow", "infoflow.certificates", "infoflow.verdicts"]
+)
 def test_light_rooms_stay_light(module: str) -> None:
     code = f"import {module}, sys; print(' '.join(m for m in {HEAVY!r} if m in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_verdicts_never_import_torch() -> None:
+    code = (
+        "import sys, infoflow as i\n"
+        "i.predict('min_pair', 'heads=1 embed=6', T=8, weight_bound=None)\n"
+        "i.predict('triangle_center', 'heads=2,2 embed=24', T=4)\n"
+        "i.plan('triangle_center', T=8), i.scale('min_pair', 'heads=1 embed=6', [8])\n"
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_help_never_imports_torch() -> None:

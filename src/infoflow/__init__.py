@@ -13,10 +13,10 @@ __version__ = "0.1.0"
 
 # public name -> module that defines it; loaded on first use.
 _LAZY: dict[str, str] = {
-    "predict": "infoflow.flow.predict",
-    "plan": "infoflow.flow.plan",
+    "predict": "infoflow.verdicts.predict",
+    "plan": "infoflow.verdicts.plan",
     "trace": "infoflow.flow.trace",
-    "scale": "infoflow.flow.scale",
+    "scale": "infoflow.verdicts.scale",
     "refute": "infoflow.refutations.search",
     "load": "infoflow.nn.files",
     "build": "infoflow.construct.compiler",

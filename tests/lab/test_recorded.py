@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from infoflow.flow.predict import predict
 from infoflow.lab.item import Context
 from infoflow.lab.papers.infoflow.followed import followed
 from infoflow.lab.papers.infoflow.recovery.item import measure, plan, ratios, sequences
 from infoflow.nn import Transformer
 from infoflow.train.recipe import Run
 from infoflow.train.store import Store
+from infoflow.verdicts.predict import predict
 
 RESULTS = Path(__file__).parents[2] / "results"
 

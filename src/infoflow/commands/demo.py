@@ -13,14 +13,14 @@ import numpy as np
 from infoflow.architecture import Architecture
 from infoflow.commands.options import emit, json_option, out_option
 from infoflow.flow.counting import matched_embed
-from infoflow.flow.estimate import Count
-from infoflow.flow.plan import plan
-from infoflow.flow.predict import Prediction, predict
-from infoflow.flow.scale import scale
 from infoflow.flow.trace import trace
 from infoflow.progress import Progress
 from infoflow.report import html, style
 from infoflow.targets import min_pair, pairwise_max, triangle_center
+from infoflow.verdicts.estimate import Count
+from infoflow.verdicts.plan import plan
+from infoflow.verdicts.predict import Prediction, predict
+from infoflow.verdicts.scale import scale
 
 D, T = 4, 64
 EQ6 = pairwise_max(D=D, d=4, seed=0)

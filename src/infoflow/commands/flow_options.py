@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from infoflow.errors import InfoFlowError
-from infoflow.flow.estimate import COUNTS
+from infoflow.verdicts.estimate import COUNTS
 
 target_argument = click.argument("target")
 arch_argument = click.argument("arch", nargs=-1, required=True)

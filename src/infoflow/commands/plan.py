@@ -4,8 +4,8 @@ import click
 
 from infoflow.commands.flow_options import count_option, target_argument, weight_bound_option
 from infoflow.commands.options import emit, json_option, length_option
-from infoflow.flow.plan import plan
 from infoflow.targets import parse
+from infoflow.verdicts.plan import plan
 
 
 @click.command("plan")

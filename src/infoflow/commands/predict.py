@@ -5,8 +5,8 @@ import click
 from infoflow.architecture import Architecture
 from infoflow.commands.flow_options import arch_argument, count_option, target_argument, weight_bound_option
 from infoflow.commands.options import emit, join_words, json_option, length_option
-from infoflow.flow.predict import predict
 from infoflow.targets import parse
+from infoflow.verdicts.predict import predict
 
 
 @click.command("predict")

@@ -7,8 +7,8 @@ import click
 from infoflow.architecture import Architecture
 from infoflow.commands.flow_options import arch_argument, count_option, target_argument
 from infoflow.commands.options import emit, join_words, json_option, out_option, parse_range
-from infoflow.flow.scale import scale
 from infoflow.targets import parse
+from infoflow.verdicts.scale import scale
 
 
 @click.command("scale")

@@ -10,8 +10,7 @@ from infoflow.architecture import Architecture
 from infoflow.commands.flow_options import arch_argument, target_argument
 from infoflow.commands.options import emit, join_words, json_option, seed_option
 from infoflow.errors import InfoFlowError
-from infoflow.flow.estimate import check_length
-from infoflow.flow.trace import trace
+from infoflow.flow.trace import check_length, trace
 from infoflow.targets import Target, parse
 
 

@@ -1,6 +1,5 @@
-"""Drawings of the framework: an information flow (Figure 5 for any input) and exponents against the length."""
+"""Drawings of the framework: the information flow of one input (Figure 5 for any input)."""
 
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -117,23 +116,3 @@ def _labels(axes: Any, flow: "Flow", small: bool) -> None:
 
 def _short(members: tuple[int, ...], most: int = 6) -> str:
     return ",".join(map(str, members[:most])) + (f",… {len(members)}" if len(members) > most else "")
-
-
-def draw_exponents(lengths: list[int], series: dict[str, list[Fraction | None]], title: str) -> "Figure":
-    """Exponents against T on a logarithmic axis; a length that no set serves is left out of its line."""
-    made, axes = style.figure(6.4, 3.6)
-    for number, (name, values) in enumerate(series.items()):
-        shown = np.array([float("nan") if value is None else float(value) for value in values])
-        axes.plot(lengths, shown, label=name, marker=style.MARKERS[number % len(style.MARKERS)])
-    axes.axhline(0, color=style.MUTED, linewidth=0.8)
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("symlog", linthresh=1.0)
-    axes.set_ylim(bottom=-0.15)
-    axes.set_xlabel("sequence length T")
-    axes.set_ylabel("exponent (parameters $\\varepsilon^{-\\mathrm{exponent}}$)")
-    axes.set_title(title)
-    if len(lengths) <= 12:
-        axes.set_xticks(lengths, [str(T) for T in lengths])
-        axes.minorticks_off()
-    axes.legend(frameon=False)
-    return made

@@ -10,7 +10,6 @@ from jaxtyping import Bool, Float
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.flow.counting import Mode, mode_cost
-from infoflow.flow.estimate import check_length
 from infoflow.flow.program import choose
 from infoflow.flow.sets import PositionHead, Slot, Step, Ties, pack, simulate, sizes, unpack
 from infoflow.targets import Target
@@ -126,6 +125,13 @@ def trace(target: Target | str, arch: Architecture | str, X: Any, ties: Ties = "
     steps = simulate(tokens, slots, arch.mask, ties)
     frozen = tuple(tuple(layer) for layer in slots)
     return Flow(target, arch, tokens, frozen, tuple(steps), np.asarray(target.active(tokens)), note)
+
+
+def check_length(target: Target, T: int) -> None:
+    """Refuse lengths the target is not defined for, and tuples with more vertices than there are positions."""
+    target.check_length(T)
+    if target.arity > T:
+        raise InfoFlowError(f"expected T >= {target.arity}, the tokens this target compares at once, got T={T}.")
 
 
 def _tokens(X: Any, target: Target) -> np.ndarray:

@@ -20,11 +20,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from infoflow.flow.predict import Prediction
 from infoflow.probes.intervals import ratio_interval
 from infoflow.probes.modes import TOP, HeadMode
 from infoflow.probes.record import AnyRecording, Recording
 from infoflow.probes.tap import Step
+from infoflow.verdicts.predict import Prediction
 
 
 class PatternSets:

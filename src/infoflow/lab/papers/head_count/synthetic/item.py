@@ -5,10 +5,10 @@ from typing import Any
 
 from infoflow import targets
 from infoflow.architecture import Architecture
-from infoflow.flow.predict import predict
 from infoflow.lab.item import Context, Item, Outcome, printed
 from infoflow.lab.sweep import cells, train_cells
 from infoflow.train.recipe import Recipe, Run
+from infoflow.verdicts.predict import predict
 
 HEAD_SIZE = 8  # per head, so E = 8 h: far below T d, where one head could memorise
 FULL = Recipe(samples=36_000, validation=4_000, batch=256, epochs=100, lr=3e-3, decay=0.0, encoder="mlp",

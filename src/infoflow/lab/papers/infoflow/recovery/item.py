@@ -11,7 +11,6 @@ from torch import Tensor
 
 from infoflow import targets
 from infoflow.architecture import Architecture
-from infoflow.flow.predict import predict
 from infoflow.lab.item import Context, Item, Outcome, printed
 from infoflow.lab.papers.infoflow.followed import followed
 from infoflow.lab.sweep import best_of, train_cells
@@ -19,6 +18,7 @@ from infoflow.probes.record import batched, record
 from infoflow.probes.recovery import recovery, untrained
 from infoflow.targets import Target
 from infoflow.train.recipe import Recipe, Run
+from infoflow.verdicts.predict import predict
 
 FULL = Recipe(samples=36_000, validation=4_000, batch=256, epochs=150, lr=6e-3, decay=1e-4, evaluate_every=5)
 # The argmax ratio is a matter of how sharp the softmax of the first layer is, which has its own rate (README).

@@ -4,10 +4,10 @@ from typing import Any
 
 from infoflow import targets
 from infoflow.architecture import Architecture
-from infoflow.flow.predict import predict
 from infoflow.lab.item import Context, Item, Outcome, printed
 from infoflow.lab.sweep import cells, train_cells
 from infoflow.train.recipe import Recipe, Run
+from infoflow.verdicts.predict import predict
 
 CONFIGURATIONS = ("(D,D)", "(D-1,D)", "(D,D-1)")
 # The paper prints learning rate 1e-3, decay 1e-2 and no training length; rate, decay and length are ours (README).

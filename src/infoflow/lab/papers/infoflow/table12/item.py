@@ -8,11 +8,11 @@ import numpy as np
 
 from infoflow import targets
 from infoflow.architecture import Architecture
-from infoflow.flow.predict import predict
 from infoflow.lab.item import Context, Item, Outcome, printed
 from infoflow.lab.sweep import cells, train_cells
 from infoflow.targets import Extremum, NormOfSum, Polynomial, Target
 from infoflow.train.recipe import Recipe, Run
+from infoflow.verdicts.predict import predict
 
 SIZES = {
     "(2,2) E=24": Architecture((2, 2), 24, 32),

@@ -6,13 +6,14 @@ from typing import Any, Literal
 
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
-from infoflow.flow.bounds import Proved, lower_bounds
 from infoflow.flow.budget import budget
-from infoflow.flow.estimate import Count, Counting, FlowEstimate, check_length, estimate_counting, estimate_flow
 from infoflow.flow.layout import Layout, Refused, lay_out
-from infoflow.flow.temperature import Temperature, temperature
+from infoflow.flow.trace import check_length
 from infoflow.targets import Extremum, PositionSum, Target, tree_form
 from infoflow.targets.spelling import target_of
+from infoflow.verdicts.bounds import Proved, lower_bounds
+from infoflow.verdicts.estimate import Count, Counting, FlowEstimate, estimate_counting, estimate_flow
+from infoflow.verdicts.temperature import Temperature, temperature
 
 Verdict = Literal["constructed", "proved hard", "open"]
 
@@ -53,7 +54,7 @@ class Prediction:
         return fields
 
     def __str__(self) -> str:
-        from infoflow.flow.tables import prediction_table
+        from infoflow.verdicts.tables import prediction_table
 
         return prediction_table(self)
 

@@ -5,7 +5,7 @@ import pytest
 from infoflow import Architecture, targets
 from infoflow.construct.compiler import build
 from infoflow.flow.layout import Refused
-from infoflow.flow.predict import predict
+from infoflow.verdicts.predict import predict
 
 CASES = [
     (targets.pairwise_max(D=2, d=2), Architecture((2, 2), 8)),

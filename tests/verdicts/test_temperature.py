@@ -6,7 +6,7 @@ import pytest
 import infoflow as iflow
 from infoflow import targets
 from infoflow.errors import InfoFlowError
-from infoflow.flow.temperature import _averages, affine_nmse, temperature
+from infoflow.verdicts.temperature import _averages, affine_nmse, temperature
 
 
 def soft(F, X, beta):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from infoflow import Architecture, targets
-from infoflow.flow import bounds
-from infoflow.flow.caps import MARGIN, cap_angle, chord, ring_angle
-from infoflow.flow.pigeonhole import LARGEST, log_width, width_of
+from infoflow.verdicts import bounds
+from infoflow.verdicts.caps import MARGIN, cap_angle, chord, ring_angle
+from infoflow.verdicts.pigeonhole import LARGEST, log_width, width_of
 
 
 def test_exponents():

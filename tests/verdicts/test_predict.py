@@ -10,8 +10,8 @@ import infoflow as iflow
 from infoflow import Architecture, targets
 from infoflow.commands.options import encode
 from infoflow.errors import InfoFlowError
-from infoflow.flow.estimate import estimate_flow
 from infoflow.flow.trace import trace
+from infoflow.verdicts.estimate import estimate_flow
 
 EQ6 = targets.pairwise_max(D=4, d=4)
 

@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
-from infoflow.flow.estimate import Count, estimate_counting
 from infoflow.flow.layout import Layout, Refused, schedules
-from infoflow.flow.predict import check_call
-from infoflow.flow.tables import columns
 from infoflow.targets import Target
 from infoflow.targets.spelling import target_of
+from infoflow.verdicts.estimate import Count, estimate_counting
+from infoflow.verdicts.predict import check_call
+from infoflow.verdicts.tables import columns
 
 MEASURES = ("layers", "total heads", "sum of embed", "parameters")
 

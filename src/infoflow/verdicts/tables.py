@@ -5,7 +5,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from infoflow.flow.predict import Prediction
+    from infoflow.verdicts.predict import Prediction
 
 
 def columns(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

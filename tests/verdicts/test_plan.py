@@ -3,7 +3,7 @@ import pytest
 import infoflow as iflow
 from infoflow import targets
 from infoflow.errors import InfoFlowError
-from infoflow.flow.plan import Option, _pareto
+from infoflow.verdicts.plan import Option, _pareto
 
 
 def test_eq6_finds_width_and_depth():

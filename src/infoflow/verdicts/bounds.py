@@ -14,10 +14,10 @@ from math import floor, inf, log
 import numpy as np
 
 from infoflow.architecture import Architecture
-from infoflow.flow.caps import cap_angle, chord
-from infoflow.flow.pigeonhole import log_width, width_of
 from infoflow.targets import Extremum, KthLargest, NormOfSum, Polynomial, Target, tree_form
 from infoflow.targets.comparison import quadratic_part
+from infoflow.verdicts.caps import cap_angle, chord
+from infoflow.verdicts.pigeonhole import log_width, width_of
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.flow import counting
-from infoflow.flow.estimate import Count, check_length, estimate_counting, estimate_flow
-from infoflow.flow.tables import columns
+from infoflow.flow.trace import check_length
 from infoflow.targets import Target
 from infoflow.targets.spelling import target_of
+from infoflow.verdicts.estimate import Count, estimate_counting, estimate_flow
+from infoflow.verdicts.tables import columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,7 +56,7 @@ class Scaling:
         return f"{title}\n\n{columns(head, rows)}\n\ncounting exponent positive: {last}"
 
     def figure(self) -> "Figure":
-        from infoflow.flow.figures import draw_exponents
+        from infoflow.verdicts.figures import draw_exponents
 
         series: dict[str, list[Fraction | None]] = {
             f"counting ({self.count})": [row.counting for row in self.rows],

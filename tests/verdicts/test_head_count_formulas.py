@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infoflow.flow.bounds import head_count_exponent
+from infoflow.verdicts.bounds import head_count_exponent
 
 
 def relu(z):

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 import infoflow as iflow
 from infoflow import Architecture, targets
 from infoflow.errors import InfoFlowError
-from infoflow.flow.estimate import estimate_counting
-from infoflow.flow.scale import first_positive
+from infoflow.verdicts.estimate import estimate_counting
+from infoflow.verdicts.scale import first_positive
 
 
 @pytest.mark.parametrize(

@@ -47,13 +47,6 @@ class FlowEstimate:
     kind: str = "estimate"
 
 
-def check_length(target: Target, T: int) -> None:
-    """Refuse lengths the target is not defined for, and tuples with more vertices than there are positions."""
-    target.check_length(T)
-    if target.arity > T:
-        raise InfoFlowError(f"expected T >= {target.arity}, the tokens this target compares at once, got T={T}.")
-
-
 def estimate_counting(target: Target, arch: Architecture, T: int, count: Count = "ordered") -> Counting:
     if count not in COUNTS:
         raise InfoFlowError(f"expected a count among {', '.join(COUNTS)}, got {count!r}.")

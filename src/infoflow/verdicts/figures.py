@@ -1,0 +1,31 @@
+"""Drawings of verdicts: exponents against the length."""
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from infoflow.report import style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw_exponents(lengths: list[int], series: dict[str, list[Fraction | None]], title: str) -> "Figure":
+    """Exponents against T on a logarithmic axis; a length that no set serves is left out of its line."""
+    made, axes = style.figure(6.4, 3.6)
+    for number, (name, values) in enumerate(series.items()):
+        shown = np.array([float("nan") if value is None else float(value) for value in values])
+        axes.plot(lengths, shown, label=name, marker=style.MARKERS[number % len(style.MARKERS)])
+    axes.axhline(0, color=style.MUTED, linewidth=0.8)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("symlog", linthresh=1.0)
+    axes.set_ylim(bottom=-0.15)
+    axes.set_xlabel("sequence length T")
+    axes.set_ylabel("exponent (parameters $\\varepsilon^{-\\mathrm{exponent}}$)")
+    axes.set_title(title)
+    if len(lengths) <= 12:
+        axes.set_xticks(lengths, [str(T) for T in lengths])
+        axes.minorticks_off()
+    axes.legend(frameon=False)
+    return made
