@@ -1,0 +1,124 @@
+"""Train the cells on which forecasts are calibrated: 4 seeds each, with pilots, scored on a fresh test set.
+
+    python benchmarks/forecast_cells.py OUT --targets 48 --workers 12 --seconds 560 [--done FILE...] [--device cuda]
+
+Each worker is a process (on a GPU start MPS first); it takes the next cell, trains its seeds and the seeds of its two
+pilots, measures every network on a test set no seed has seen, and adds a line to OUT/cells-WORKER.jsonl. Cells named
+in --done are left out, so that a call goes on where the ones before it stopped.
+"""
+
+import argparse
+import json
+import multiprocessing
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from infoflow.forecasts import families
+from infoflow.forecasts.cells import Cell, draw_cells
+from infoflow.provenance import provenance
+from infoflow.targets import Target
+from infoflow.train.fit import Result, fit_many
+
+SEEDS = 4
+PILOTS = (0.05, 0.017)
+TEST_SAMPLES, TEST_SEED = 20_000, 987_654_321
+CHUNK = 2_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--part", choices=("calibration", "test"), default="calibration")
+    parser.add_argument("--targets", type=int, default=48)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=560.0)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--done", type=Path, nargs="*", default=[])
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    began = time.time()
+    context = multiprocessing.get_context("spawn")
+    taken = context.Value("i", 0)
+    made = provenance()
+    workers = [context.Process(target=work, args=(number, options, taken, began, made))
+               for number in range(options.workers)]  # fmt: skip
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(max(1.0, began + options.seconds - time.time()))
+    for worker in workers:
+        worker.terminate()
+    print(f"{taken.value} cells begun in {time.time() - began:.0f} s")
+
+
+def cells(options: argparse.Namespace) -> list[Cell]:
+    """Those that remain, the longest first: the last ones to begin are then the shortest."""
+    chosen = families.CALIBRATION if options.part == "calibration" else families.TEST
+    done = {json.loads(line)["name"] for path in options.done for line in path.read_text().splitlines()}
+    drawn = draw_cells(options.part, chosen, options.targets, options.seed)
+    return sorted((cell for cell in drawn if cell.name not in done), key=work_of, reverse=True)
+
+
+def work_of(cell: Cell) -> float:
+    return cell.recipe.total_steps * (1.0 + cell.T * sum(cell.arch.heads) / 256)
+
+
+def work(number: int, options: argparse.Namespace, taken: Any, began: float, made: dict[str, Any]) -> None:
+    torch.set_num_threads(1)
+    todo = cells(options)
+    with open(options.out / f"cells-{number}.jsonl", "a", encoding="utf-8") as file:
+        while True:
+            with taken.get_lock():
+                mine, taken.value = taken.value, taken.value + 1
+            if mine >= len(todo):
+                return
+            start = time.time()
+            record = train(todo[mine], options.device) | {"seconds": round(time.time() - start, 2), "made": made}
+            file.write(json.dumps(record) + "\n")
+            file.flush()
+
+
+def train(cell: Cell, device: str) -> dict[str, Any]:
+    recipes = {"full": cell.recipe} | {f"pilot_{share}": cell.pilot(share) for share in PILOTS}
+    runs = [run for recipe in recipes.values() for run in cell.runs(SEEDS, recipe)]
+    results = fit_many(runs, device=device)
+    X = torch.from_numpy(cell.target.sample(TEST_SAMPLES, cell.T, seed=TEST_SEED)).float().to(device)
+    y = labels(cell.target, X)
+    record: dict[str, Any] = cell.to_json()
+    for place, name in enumerate(recipes):
+        found = results[place * SEEDS : (place + 1) * SEEDS]
+        record[name] = [summary(result, X, y) for result in found if result is not None]
+    return record
+
+
+def labels(target: Target, X: torch.Tensor) -> torch.Tensor:
+    y = target(X.double())
+    return y.unsqueeze(-1) if y.ndim == 1 else y
+
+
+def summary(result: Result, X: torch.Tensor, y: torch.Tensor) -> dict[str, Any]:
+    """A run in short: its score on the test set, its best and last validation error, its curve to four digits."""
+    network = result.network().to(X.device)
+    with torch.no_grad():
+        answers = torch.cat([network(part) for part in X.split(CHUNK)]).double()
+    answers = answers.unsqueeze(-1) if answers.ndim == 1 else answers
+    test = float((answers - y).square().mean() / (y - y.mean(0)).square().mean())
+    curve = [None if value is None else float(f"{value:.4g}") for value in result.curve]
+    return {
+        "seed": result.seed,
+        "test": test,
+        "best": result.best,
+        "final": result.final,
+        "status": result.status,
+        "rollbacks": result.rollbacks,
+        "steps": result.steps,
+        "curve": curve,
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The error that training will end at, before training."""
