@@ -11,6 +11,7 @@ import argparse
 import json
 import multiprocessing
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,11 @@ def work(number: int, options: argparse.Namespace, taken: Any, began: float, mad
             if mine >= len(todo):
                 return
             start = time.time()
-            record = train(todo[mine], options.device) | {"seconds": round(time.time() - start, 2), "made": made}
+            try:
+                record = train(todo[mine], options.device) | {"seconds": round(time.time() - start, 2), "made": made}
+            except Exception:  # one cell that fails is reported and left out; the others go on
+                traceback.print_exc()
+                continue
             file.write(json.dumps(record) + "\n")
             file.flush()
 
