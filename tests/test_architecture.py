@@ -8,20 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infoflow import Architecture, InfoFlowError
+from infoflow.architecture import matched_embed
 
 
 @st.composite
 def architectures(draw: st.DrawFn) -> Architecture:
     layers = draw(st.integers(1, 4))
     heads = tuple(draw(st.integers(1, 6)) for _ in range(layers))
-    embed = tuple(h * draw(st.integers(1, 8)) for h in heads)
+    embed = draw(st.none() | st.just(tuple(h * draw(st.integers(1, 8)) for h in heads)))
     width = draw(st.none() | st.tuples(*[st.integers(1, 99)] * layers))
     kv = draw(st.none() | st.just((1,) * layers))
     return Architecture(
         heads,
         embed,
         width,
-        positions=draw(st.sampled_from(["none", "additive", "augmented"])),
+        positions=draw(st.sampled_from(["none", "additive", "augmented", "joint"])),
         mask=draw(st.sampled_from(["none", "causal"])),
         kv_heads=kv,
         rotary=draw(st.booleans()),
@@ -40,15 +41,35 @@ def test_one_number_holds_for_all_layers() -> None:
     assert arch.layers == 2
 
 
-def test_default_width_is_the_papers_ratio() -> None:
-    assert [Architecture((D, D), 6 * D).widths for D in (2, 4, 6)] == [(16 * D,) * 2 for D in (2, 4, 6)]
+def test_what_is_left_open_is_filled_in_as_in_the_papers_experiments() -> None:
+    assert [Architecture((D, D), 6 * D).filled().widths for D in (2, 4, 6)] == [(16 * D,) * 2 for D in (2, 4, 6)]
+    assert Architecture.parse("heads=4,3").filled(4) == Architecture((4, 3), (24, 24), (64, 64))
+    assert [matched_embed(D, h) for D, h in ((4, 4), (4, 3), (6, 5), (5, 4))] == [24, 24, 40, 32]
+    stated = Architecture((2, 2), 8, 5)
+    assert stated.filled(9) == stated
+
+
+def test_what_is_left_open_has_no_number() -> None:
+    """One meaning in the whole house: None is "some", and nobody counts with it."""
+    open_width, open_both = Architecture.parse("heads=4,4 embed=24"), Architecture.parse("heads=4,4")
+    assert open_both == Architecture((4, 4))
+    assert str(open_both) == "heads=4,4"
+    assert open_width.embeds == (24, 24)
+    for arch, ask in (
+        (open_width, lambda arch: arch.widths),
+        (open_width, lambda arch: arch.parameters(4)),
+        (open_both, lambda arch: arch.embeds),
+        (open_both, lambda arch: arch.head_dims),
+        (open_both, lambda arch: arch.filled()),
+    ):
+        with pytest.raises(InfoFlowError, match="leaves it open"):
+            ask(arch)
 
 
 @pytest.mark.parametrize(
     ("spelling", "says"),
     [
         ("heads=4,4 embed=25", "divisible"),
-        ("heads=4,4", "embed"),
         ("heads=4,4 embed=24,24,24", "one embed per layer"),
         ("haeds=4 embed=4", "heads"),
         ("heads=4 heads=4 embed=4", "twice"),
@@ -67,7 +88,7 @@ def test_wrong_spellings_are_refused(spelling: str, says: str) -> None:
 
 def plain_count(arch: Architecture, d: int, outputs: int) -> int:
     """Counted by listing the shapes of every matrix and vector."""
-    E, w, h, n = arch.embed, arch.widths, arch.heads, arch.head_dims
+    E, w, h, n = arch.embeds, arch.widths, arch.heads, arch.head_dims
     shapes = [(E[0], d), (E[0],), (E[0],)]
     for layer in range(arch.layers):
         shapes += [(n[layer], E[layer])] * (3 * h[layer]) + [(E[layer], E[layer])]
@@ -78,7 +99,7 @@ def plain_count(arch: Architecture, d: int, outputs: int) -> int:
 
 @given(architectures(), st.integers(1, 5), st.integers(1, 3))
 def test_parameter_count_is_the_listed_one(arch: Architecture, d: int, outputs: int) -> None:
-    plain = arch.with_(positions="none", kv_heads=None)
+    plain = arch.with_(positions="none", kv_heads=None).filled(3)
     assert plain.parameters(d, outputs) == plain_count(plain, d, outputs)
 
 

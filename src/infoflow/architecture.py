@@ -2,6 +2,8 @@
 
 The model is the one of Section 3 of the InfoFlow paper (arXiv:2605.17930v1): layer l has h_l heads of dimension n_l,
 E_l = h_l n_l, and a two-layer feed-forward block of hidden width w_l behind it (the last one is the read-out).
+Positions: "additive" is Emb(x) + p(s), "augmented" (Emb(x), p(s)), "joint" any encoder P(x, s) of both together, the
+paper's general form, which contains the other two.
 """
 
 import json
@@ -11,7 +13,7 @@ from typing import Any, Literal, get_args
 
 from infoflow.errors import InfoFlowError, unknown
 
-Positions = Literal["none", "additive", "augmented"]
+Positions = Literal["none", "additive", "augmented", "joint"]
 Mask = Literal["none", "causal"]
 
 
@@ -19,12 +21,14 @@ Mask = Literal["none", "causal"]
 class Architecture:
     """Per-layer heads, total embedding per layer, feed-forward width per layer.
 
-    `embed` and `width` may be one integer for all layers. `width=None` means the ratio of the InfoFlow paper's
-    experiments, w = 16D at E = 6D, i.e. ceil(8 E_l / 3).
+    `embed` and `width` may be one integer for all layers. None means "some": whoever judges an architecture may take
+    any value there (`constructed` if some value serves, `proved hard` never; an unstated width also leaves the form of
+    the read-out open). Whoever needs numbers, because it trains or counts parameters, calls `filled` and says what it
+    filled in; `embeds`, `widths`, `head_dims` and `parameters` refuse an architecture that leaves them open.
     """
 
     heads: tuple[int, ...]
-    embed: tuple[int, ...]
+    embed: tuple[int, ...] | None = None
     width: tuple[int, ...] | None = None
     positions: Positions = "none"
     mask: Mask = "none"
@@ -34,7 +38,7 @@ class Architecture:
     def __init__(
         self,
         heads: int | tuple[int, ...],
-        embed: int | tuple[int, ...],
+        embed: int | tuple[int, ...] | None = None,
         width: int | tuple[int, ...] | None = None,
         positions: Positions = "none",
         mask: Mask = "none",
@@ -46,13 +50,13 @@ class Architecture:
             raise InfoFlowError("expected at least one layer, got heads=(); give heads as in heads=4,4.")
         put = object.__setattr__
         put(self, "heads", _positive("heads", layers, len(layers)))
-        put(self, "embed", _positive("embed", embed, len(layers)))
+        put(self, "embed", None if embed is None else _positive("embed", embed, len(layers)))
         put(self, "width", None if width is None else _positive("width", width, len(layers)))
         put(self, "positions", _choice("positions", positions, get_args(Positions)))
         put(self, "mask", _choice("mask", mask, get_args(Mask)))
         put(self, "kv_heads", None if kv_heads is None else _positive("kv_heads", kv_heads, len(layers)))
         put(self, "rotary", bool(rotary))
-        for layer, (h, total) in enumerate(zip(self.heads, self.embed, strict=True), 1):
+        for layer, (h, total) in enumerate(zip(self.heads, self.embed or self.heads, strict=True), 1):
             if total % h:
                 raise InfoFlowError(
                     f"expected embed divisible by heads in every layer, got embed={total}, heads={h} in layer {layer}; "
@@ -69,14 +73,32 @@ class Architecture:
         return len(self.heads)
 
     @property
+    def embeds(self) -> tuple[int, ...]:
+        """E_1..E_L of an architecture that states them."""
+        if self.embed is None:
+            raise InfoFlowError(f"expected embed=... here, {str(self)!r} leaves it open; add for example embed=24.")
+        return self.embed
+
+    @property
     def head_dims(self) -> tuple[int, ...]:
         """n_l = E_l / h_l."""
-        return tuple(total // h for h, total in zip(self.heads, self.embed, strict=True))
+        return tuple(total // h for h, total in zip(self.heads, self.embeds, strict=True))
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """w_1..w_L with the default filled in; the last one is the read-out's."""
-        return self.width if self.width is not None else tuple(-(-8 * total // 3) for total in self.embed)
+        """w_1..w_L of an architecture that states them; the last one is the read-out's."""
+        if self.width is None:
+            raise InfoFlowError(f"expected width=... here, {str(self)!r} leaves it open; add for example width=64.")
+        return self.width
+
+    def filled(self, D: int | None = None) -> "Architecture":
+        """The sizes of the InfoFlow paper's experiments where none are stated: E_l = ceil(6 D / h_l) h_l for a target
+        with D terms (C.4), w_l = ceil(8 E_l / 3), the ratio of w = 16 D at E = 6 D."""
+        embed = self.embed
+        if embed is None and D is not None:
+            embed = tuple(matched_embed(D, h) for h in self.heads)
+        stated = replace(self, embed=embed)
+        return replace(stated, width=self.width or tuple(-(-8 * total // 3) for total in stated.embeds))
 
     def parameters(self, d: int, outputs: int = 1, T: int | None = None) -> int:
         """Number of parameters of the Section 3 model:
@@ -88,7 +110,7 @@ class Architecture:
         T E_1 (additive); augmented positions take no rows of the linear encoder: they need the module's split and
         are counted there.
         """
-        E, w, n = self.embed, self.widths, self.head_dims
+        E, w, n = self.embeds, self.widths, self.head_dims
         kv = self.kv_heads or self.heads
         total = d * E[0] + E[0] + E[0]
         if self.positions == "additive":
@@ -104,7 +126,9 @@ class Architecture:
 
     def __str__(self) -> str:
         """The spelling; `Architecture.parse(str(a)) == a`."""
-        words = [f"heads={_join(self.heads)}", f"embed={_join(self.embed)}"]
+        words = [f"heads={_join(self.heads)}"]
+        if self.embed is not None:
+            words.append(f"embed={_join(self.embed)}")
         if self.width is not None:
             words.append(f"width={_join(self.width)}")
         if self.positions != "none":
@@ -124,7 +148,7 @@ class Architecture:
 
     @classmethod
     def parse(cls, spelling: str) -> "Architecture":
-        """`heads=4,4 embed=24,24 width=64`, or `hf:PATH` for a Hugging Face config.json."""
+        """`heads=4,4 embed=24,24 width=64` (the last two may be left open), or `hf:PATH` for a Hugging Face config."""
         if spelling.startswith("hf:"):
             return from_hugging_face(spelling[3:])
         known = ["heads", "embed", "width", "positions", "mask", "kv_heads", "rotary"]
@@ -138,10 +162,14 @@ class Architecture:
             if key in fields:
                 raise InfoFlowError(f"expected each key once, got {key!r} twice; remove one.")
             fields[key] = _parse_value(key, value)
-        for key in ("heads", "embed"):
-            if key not in fields:
-                raise InfoFlowError(f"expected {key}=..., got {spelling!r}; write for example 'heads=4,4 embed=24,24'.")
+        if "heads" not in fields:
+            raise InfoFlowError(f"expected heads=..., got {spelling!r}; write for example 'heads=4,4 embed=24,24'.")
         return cls(**fields)
+
+
+def matched_embed(D: int, heads: int) -> int:
+    """E = ceil(6 D / h) h, the embedding of the experiments of Appendix C.4."""
+    return -(-6 * D // heads) * heads
 
 
 def from_hugging_face(path: str | Path) -> Architecture:

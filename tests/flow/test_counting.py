@@ -193,12 +193,6 @@ def test_mode_costs():
     assert c.mode_cost("skip", 64, 2, 8) == 0
 
 
-def test_matched_embedding_of_the_experiments():
-    assert [c.matched_embed(4, h) for h in (4, 3)] == [24, 24]
-    assert c.matched_embed(6, 5) == 40
-    assert c.matched_embed(5, 4) == 32
-
-
 def test_a_million_tokens_are_no_loop():
     T = 10**6
     M = c.smallest_set(T**3 - 1, T, (4, 4), 3)

@@ -29,7 +29,8 @@ def architectures(draw):
     width = draw(st.one_of(st.none(), st.integers(1, 9)))
     positions = draw(st.sampled_from(["none", "additive"]))
     mask = draw(st.sampled_from(["none", "causal"]))
-    return Architecture(tuple(heads), tuple(h * n for h, n in zip(heads, dims, strict=True)), width, positions, mask)
+    embed = tuple(h * n for h, n in zip(heads, dims, strict=True))
+    return Architecture(tuple(heads), embed, width, positions, mask).filled()
 
 
 @settings(max_examples=60, deadline=None)

@@ -38,6 +38,15 @@ def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(list((tmp_path / "weights").glob("*.safetensors"))) == 2
 
 
+def test_sizes_that_are_left_open_are_filled_in_and_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["pairwise_max:D=2,d=2", "heads=2,2", *SMALL, "--store", str(tmp_path)]
+    out, _, code = call(capsys, *words)
+    assert code == 0
+    assert "heads=2,2 leaves sizes open; trained as heads=2,2 embed=12,12 width=32,32" in out
+    found = json.loads(call(capsys, *words, "--json")[0])
+    assert (found["asked"], found["arch"]) == ("heads=2,2", "heads=2,2 embed=12,12 width=32,32")
+
+
 def test_several_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["pairwise_max:D=2,d=2", "heads=2,2 embed=4,4", *SMALL, "--store", str(tmp_path), "--starts", "3"]
     out, _, code = call(capsys, *words, "--start-epochs", "1")

@@ -10,9 +10,8 @@ from typing import Any
 import click
 import numpy as np
 
-from infoflow.architecture import Architecture
+from infoflow.architecture import Architecture, matched_embed
 from infoflow.commands.options import emit, json_option, out_option
-from infoflow.flow.counting import matched_embed
 from infoflow.flow.trace import trace
 from infoflow.progress import Progress
 from infoflow.report import html, style
@@ -64,7 +63,7 @@ def _row(p: Prediction) -> list[str]:
     made = p.constructed
     return [
         join(map(str, p.arch.heads)),
-        join(map(str, p.arch.embed)),
+        join(map(str, p.arch.embeds)),
         p.verdict,
         "-" if made is None else join(map(str, made.widths)),
         "-" if made is None else f"{made.bound:.2g}",

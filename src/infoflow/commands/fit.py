@@ -70,9 +70,19 @@ def command(
     found = [result for result in results if result is not None]
     unfinished = len(runs) - len(found)
     if as_json:
-        totals = {"summary": summary(found).to_json(), "unfinished": unfinished}
-        emit({**_about(runs[0]), **totals, "runs": [r.to_json() for r in found], "trained": noted(store)})
+        totals = {"asked": str(shape), "summary": summary(found).to_json(), "unfinished": unfinished}
+        emit(
+            {
+                **_about(runs[0]),
+                "asked": str(shape),
+                **totals,
+                "runs": [r.to_json() for r in found],
+                "trained": noted(store),
+            }
+        )
     else:
+        if runs[0].arch != shape:
+            click.echo(f"{shape} leaves sizes open; trained as {runs[0].arch}, the paper's ratios")
         click.echo(_text(runs[0], found, store))
     if unfinished:
         raise JobError(

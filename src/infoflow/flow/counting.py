@@ -136,8 +136,3 @@ def counting_exponent(
 def one_layer_count(heads: int, T: int) -> int:
     """h T - 1: (5) for one layer, dimension 1 and h <= T heads (the paper's text says h (T - 1))."""
     return model_count(T, (heads,), (), (min(T, heads),), 1)
-
-
-def matched_embed(D: int, heads: int) -> int:
-    """E = ceil(6 D / h) h, the embedding of the experiments of Appendix C.4."""
-    return -(-6 * D // heads) * heads

@@ -69,7 +69,7 @@ class Layout:
     @property
     def sizes(self) -> tuple[int, ...]:
         """E_l of the network that is built: the architecture's where one is given, else the least."""
-        return self.arch.embed if self.arch is not None else self.embed
+        return self.embed if self.arch is None or self.arch.embed is None else self.arch.embed
 
     def layer_of(self, term: int, child: int | None) -> int:
         """Layer of the message from `child`, or of the read when child is None."""
@@ -97,7 +97,7 @@ def lay_out(
     positions = _positions(form, arch)
     states = tuple(_states(form, schedule, heads, positions))
     embed = tuple(_least_embed(state, jobs, form, h) for state, jobs, h in zip(states, schedule, heads, strict=True))
-    if arch is not None:
+    if arch is not None and arch.embed is not None:
         for layer, (have, need) in enumerate(zip(arch.embed, embed, strict=True), 1):
             if have < need:
                 reasons.append(

@@ -60,7 +60,7 @@ class Flow:
 
     def cost(self, position: int, layer: int) -> Fraction:
         """The exponent of the cost law at (position, layer)."""
-        mode, embed = self.mode(position, layer), self.arch.embed[layer - 1]
+        mode, embed = self.mode(position, layer), self.arch.embeds[layer - 1]
         size = int(sizes(self.steps[layer].sets[position - 1 : position])[0])
         positions = {
             p

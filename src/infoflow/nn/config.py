@@ -108,13 +108,13 @@ class TransformerConfig:
     @classmethod
     def of(cls, arch: Architecture, dim: int, outputs: int = 1, T: int = 0, **options: Any) -> "TransformerConfig":
         """The trainable model of an Architecture; augmented positions take half of E_1 by default."""
-        if arch.kv_heads is not None or arch.rotary:
+        if arch.kv_heads is not None or arch.rotary or arch.positions == "joint":
             raise InfoFlowError(
-                "expected an architecture without grouped key-value heads and rotary positions, "
+                "expected an architecture without grouped key-value heads, rotary and joint positions, "
                 f"got {arch}; those are for predictions only."
             )
         if arch.positions == "augmented":
-            options.setdefault("position_dim", max(arch.embed[0] // 2, 1))
+            options.setdefault("position_dim", max(arch.embeds[0] // 2, 1))
         return cls(
             dim=dim,
             heads=arch.heads,

@@ -22,7 +22,7 @@ class PlainTransformer(nn.Module):
 
     def __init__(self, run: Run, fused_attention: bool) -> None:
         super().__init__()
-        (E, _), (w, _) = run.arch.embed, run.arch.widths
+        (E, _), (w, _) = run.arch.embeds, run.arch.widths
         self.heads, self.fused_attention = run.arch.heads, fused_attention
         self.encoder = nn.Linear(run.target.dim, E)
         self.cls = nn.Parameter(0.02 * torch.randn(E))

@@ -134,13 +134,19 @@ class Recipe:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One model: a target, an architecture, a length, a seed, a recipe."""
+    """One model: a target, an architecture, a length, a seed, a recipe.
+
+    A network has numbers where an architecture may leave them open, so embed and width are filled in here.
+    """
 
     target: Target
     arch: Architecture
     T: int
     seed: int = 0
     recipe: Recipe = Recipe()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "arch", self.arch.filled(len(self.target.terms)))
 
     def start(self, number: int) -> "Run":
         """One of the starts, tried alone: no two runs of a sweep that differ in their seed share one."""
@@ -186,7 +192,7 @@ class Run:
         recipe = self.recipe
         options: dict[str, Any] = {"position_dim": recipe.position_dim} if recipe.position_dim else {}
         if recipe.encoder == "mlp":
-            options["encoder_width"] = recipe.encoder_width or self.arch.embed[0]
+            options["encoder_width"] = recipe.encoder_width or self.arch.embeds[0]
         return TransformerConfig.of(
             self.arch,
             self.target.dim,

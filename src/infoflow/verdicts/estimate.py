@@ -59,7 +59,7 @@ def estimate_counting(target: Target, arch: Architecture, T: int, count: Count =
     if required is None:
         return Counting(b, found.order, found.required, count, model, None, None, None)
     smallest = counting.smallest_set(required, T, arch.heads, b)
-    exponent = counting.counting_exponent(required, T, target.dim, arch.heads, arch.embed, b)
+    exponent = counting.counting_exponent(required, T, target.dim, arch.heads, arch.embeds, b)
     return Counting(b, found.order, found.required, count, model, smallest, smallest <= T, exponent)
 
 
@@ -85,7 +85,7 @@ def estimate_flow(
 def _layout_flow(target: Target, arch: Architecture, T: int, dimension: int, layout: Layout) -> FlowEstimate:
     tokens, cls, modes, costs = [], [], [], []
     a, d = 1, target.dim
-    for l, (jobs, embed) in enumerate(zip(layout.jobs, arch.embed, strict=True)):
+    for l, (jobs, embed) in enumerate(zip(layout.jobs, arch.embeds, strict=True)):
         reads = [layout.form.terms[job.term] for job in jobs if job.message is None]
         named = {p for term in reads for p in term.positions or ()}
         token_mode: Mode = "max" if any(job.message is not None for job in jobs) else "skip"
@@ -130,5 +130,5 @@ def _global_flow(target: Target, arch: Architecture, T: int, dimension: int) -> 
     final: dict[str, Mode] = {"tokens": "skip", "cls": "global"}
     tokens, cls = (1,) * L, (0,) * (L - 1) + (T,)
     count = counting.model_count(T, arch.heads, tokens, cls, dimension)
-    cost = counting.mode_cost("global", T, target.dim, arch.embed[-1])
+    cost = counting.mode_cost("global", T, target.dim, arch.embeds[-1])
     return FlowEstimate(True, (rest,) * (L - 1) + (final,), tokens, cls, count, cost)

@@ -18,8 +18,8 @@ MEASURES = ("layers", "total heads", "sum of embed", "parameters")
 
 @dataclass(frozen=True)
 class Option:
-    """One architecture. `parameters` counts the Section 3 model with its default widths; `reason` says what it is best
-    in, or what it trades, and which jobs fill its heads."""
+    """One architecture. `parameters` counts the Section 3 model with the widths of the paper's experiments
+    (`Architecture.filled`); `reason` says what it is best in, or what it trades, and which jobs fill its heads."""
 
     heads: tuple[int, ...]
     embed: tuple[int, ...]
@@ -98,7 +98,7 @@ def plan(
 
 
 def _option(target: Target, T: int, heads: tuple[int, ...], embed: tuple[int, ...], reason: str) -> Option:
-    parameters = Architecture(heads, embed).parameters(target.dim, target.outputs, T)
+    parameters = Architecture(heads, embed).filled().parameters(target.dim, target.outputs, T)
     return Option(heads, embed, parameters, reason)
 
 

@@ -91,16 +91,16 @@ def first_positive(target: Target, arch: Architecture, low: int, high: int, coun
     more, then gives every later value by additions, so every length is tried and nothing is assumed monotone.
     """
     d = target.dim
-    if max(arch.embed) < d:
+    if max(arch.embeds) < d:
         return low
     dimension = target.comparison(low).dimension
 
     def excess(T: int) -> int:
         required = target.comparison(T).required[count]
         assert required is not None
-        return required - counting.count_at(Fraction(0), T, d, arch.heads, arch.embed, dimension)
+        return required - counting.count_at(Fraction(0), T, d, arch.heads, arch.embeds, dimension)
 
-    start = max(low, max(arch.embed) // d + 1, dimension * len(target.terms) + 1)
+    start = max(low, max(arch.embeds) // d + 1, dimension * len(target.terms) + 1)
     for T in range(low, min(start, high + 1)):
         if excess(T) > 0:
             return T

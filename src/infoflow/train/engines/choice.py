@@ -77,14 +77,14 @@ def threads(count: int) -> Iterator[None]:
 def operations(run: Run) -> float:
     """Of one model's step, roughly: six per parameter and token, and the scores of all layers."""
     B, T = run.recipe.batch_size, run.T
-    return 6.0 * B * T * (run.arch.parameters(run.target.dim, run.target.outputs, T) + 2 * T * sum(run.arch.embed))
+    return 6.0 * B * T * (run.arch.parameters(run.target.dim, run.target.outputs, T) + 2 * T * sum(run.arch.embeds))
 
 
 def bytes_per_model(run: Run, kernel: str) -> int:
     """Memory of one model's step, counted generously: batch, states, gradients, and the score matrices if formed."""
     size = 8 if run.recipe.dtype == "float64" else 4
     B, T, d = run.recipe.batch_size, run.T, run.target.dim
-    E, w, h = max(run.arch.embed), max(run.arch.widths), max(run.arch.heads)
+    E, w, h = max(run.arch.embeds), max(run.arch.widths), max(run.arch.heads)
     rows = T * (10 * E + 6 * w) + 6 * h * T * T
     if kernel.startswith("triton"):
         rows = 3 * d * (h + 1) * (2 * T + w)

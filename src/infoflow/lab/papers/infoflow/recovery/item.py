@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from infoflow import targets
-from infoflow.architecture import Architecture
+from infoflow.architecture import Architecture, matched_embed
 from infoflow.lab.item import Context, Item, Outcome, printed
 from infoflow.lab.papers.infoflow.followed import followed
 from infoflow.lab.sweep import best_of, train_cells
@@ -32,7 +32,7 @@ NAMES = {1: "argmax", 2: "second"}
 
 def architecture(heads: tuple[int, int], D: int, width: int) -> Architecture:
     """C.1: E_1 = 36, 40, 42 for 6, 5, 7 heads, i.e. ceil(6D / h) h; the same rule for the second layer."""
-    return Architecture(heads, tuple(-(-6 * D // h) * h for h in heads), width)
+    return Architecture(heads, tuple(matched_embed(D, h) for h in heads), width)
 
 
 def recipe_of(target: str, heads: tuple[int, int], D: int) -> Recipe:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from infoflow import targets
-from infoflow.architecture import Architecture
+from infoflow.architecture import Architecture, matched_embed
 from infoflow.lab.item import Context, Item, Outcome, printed
 from infoflow.lab.sweep import cells, train_cells
 from infoflow.train.recipe import Recipe, Run
@@ -31,7 +31,7 @@ def heads_of(configuration: str, D: int) -> tuple[int, int]:
 def architecture(configuration: str, D: int) -> Architecture:
     """C.4: E_l = ceil(6D / h_l) h_l, width 16 D."""
     heads = heads_of(configuration, D)
-    return Architecture(heads, tuple(-(-6 * D // h) * h for h in heads), 16 * D)
+    return Architecture(heads, tuple(matched_embed(D, h) for h in heads), 16 * D)
 
 
 def plan(context: Context) -> tuple[dict[tuple[int, str], list[Run]], int]:
