@@ -45,13 +45,17 @@ def main() -> None:
     context = multiprocessing.get_context("spawn")
     taken = context.Value("i", 0)
     made = provenance()
-    workers = [context.Process(target=work, args=(number, options, taken, began, made))
-               for number in range(options.workers)]  # fmt: skip
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(max(1.0, began + options.seconds - time.time()))
-    for worker in workers:
+    total = len(cells(options))
+    workers: dict[int, Any] = {}
+    while time.time() < began + options.seconds:
+        for number in range(options.workers):
+            if taken.value < total and (number not in workers or not workers[number].is_alive()):
+                workers[number] = context.Process(target=work, args=(number, options, taken, began, made))
+                workers[number].start()
+        if not any(worker.is_alive() for worker in workers.values()):
+            break
+        time.sleep(0.5)
+    for worker in workers.values():
         worker.terminate()
     print(f"{taken.value} cells begun in {time.time() - began:.0f} s")
 
@@ -80,22 +84,21 @@ def work(number: int, options: argparse.Namespace, taken: Any, began: float, mad
             start = time.time()
             try:
                 record = train(todo[mine], options.device) | {"seconds": round(time.time() - start, 2), "made": made}
-            except Exception:  # one cell that fails is reported and left out; the others go on
+            except Exception:  # a cell that fails is named and left out; a broken GPU context needs a new process
+                print(f"{time.time() - began:.1f} s: {todo[mine].to_json()} failed", flush=True)
                 traceback.print_exc()
-                continue
+                return
             file.write(json.dumps(record) + "\n")
             file.flush()
 
 
 def train(cell: Cell, device: str) -> dict[str, Any]:
     recipes = {"full": cell.recipe} | {f"pilot_{share}": cell.pilot(share) for share in PILOTS}
-    runs = [run for recipe in recipes.values() for run in cell.runs(SEEDS, recipe)]
-    results = fit_many(runs, device=device)
+    results = {name: fit_many(cell.runs(SEEDS, recipe), device=device) for name, recipe in recipes.items()}
     X = torch.from_numpy(cell.target.sample(TEST_SAMPLES, cell.T, seed=TEST_SEED)).float().to(device)
     y = labels(cell.target, X)
     record: dict[str, Any] = cell.to_json()
-    for place, name in enumerate(recipes):
-        found = results[place * SEEDS : (place + 1) * SEEDS]
+    for name, found in results.items():
         record[name] = [summary(result, X, y) for result in found if result is not None]
     return record
 
