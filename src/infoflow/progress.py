@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TextIO
 
@@ -25,13 +26,14 @@ class Progress:
         """So much more turns out to have been done by an earlier call."""
         self.before += count
 
-    def update(self, done: int, note: str = "") -> None:
+    def update(self, done: int, note: str | Callable[[], str] = "") -> None:
+        """`note` stands beside the bar; one that is costly to make is given as the function that makes it."""
         self.done = done
         now = time.monotonic()
         if now - self.last < (0.1 if self.terminal else 15.0):
             return
         self.last = now
-        self._draw(note)
+        self._draw(note if isinstance(note, str) else note())
 
     def _draw(self, note: str) -> None:
         share = min(self.done / self.total, 1.0)

@@ -8,12 +8,16 @@ import json
 import logging
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +27,8 @@ from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError, JobError
 from infoflow.targets import pairwise_max
 from infoflow.train import checkpoint, part
+from infoflow.train.engines import ray as engine
+from infoflow.train.engines.board import Stop
 from infoflow.train.fit import Recipe, Run, Store, fit_many
 
 ray: Any = importlib.import_module("ray") if importlib.util.find_spec("ray") else None
@@ -135,6 +141,77 @@ def test_an_unreachable_address_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InfoFlowError, match="HOST:PORT"):
         fit_many(RUNS, tmp_path / "store", engine="ray", address="somewhere")
     assert not (tmp_path / "store").exists()
+
+
+@needs_ray
+@pytest.mark.parametrize("listener", ["web", "silent", "grpc"])
+def test_something_else_at_the_address_is_one_sentence(listener: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray alone waits for minutes; `auto` may name a cluster that is gone, and another program may have its port."""
+    monkeypatch.setattr(engine, "ANSWER", 1.0)
+    monkeypatch.delenv("RAY_USE_TLS", raising=False)
+    with listening(listener) as port, pytest.raises(JobError, match=r"expected a Ray cluster at .*:\d+, none answered"):
+        engine.connect(f"127.0.0.1:{port}")
+
+
+@needs_ray
+def test_auto_asks_the_cluster_that_was_started_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "ray_current_cluster").write_text("127.0.0.1:1")
+    with pytest.raises(JobError, match=r"127\.0\.0\.1:1, none answered"):
+        engine.connect("auto")
+
+
+@contextmanager
+def listening(kind: str) -> Iterator[int]:
+    """The port of a web server, of a socket that never says a word, or of a gRPC server that is not Ray's."""
+    if kind == "grpc":
+        import grpc
+
+        server = grpc.server(ThreadPoolExecutor(1))
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        yield port
+        server.stop(None).wait()
+    elif kind == "web":
+        with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as web:
+            threading.Thread(target=web.serve_forever).start()
+            yield web.server_port
+            web.shutdown()
+    else:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            yield silent.getsockname()[1]
+
+
+class Counting:
+    """As much of Ray as the waiting needs: tasks end in the order in which they began; every look is counted."""
+
+    def __init__(self) -> None:
+        self.looked = self.most = 0
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 4.0}
+
+    def wait(self, tasks: list[int], timeout: float) -> tuple[list[int], list[int]]:
+        self.looked, self.most = self.looked + len(tasks), max(self.most, len(tasks))
+        return tasks[:1], tasks[1:]
+
+    def get(self, task: int) -> tuple[list[Any], str | None]:
+        return [], "it failed" if task < 0 else None
+
+    def cancel(self, task: int) -> None: ...
+
+
+def test_waiting_for_a_sweep_costs_as_much_as_it_has_tasks() -> None:
+    """A look at all that is left, one for every task, would cost their square."""
+    window = engine.AHEAD + 2 * 4
+    for count in (1000, 4000):
+        ray = Counting()
+        engine._collect(ray, iter(range(count)), lambda _: None, Stop(), None)  # type: ignore[arg-type]
+        assert ray.most <= window
+        assert ray.looked <= window * count
+    with pytest.raises(JobError, match="it failed"):
+        engine._collect(Counting(), iter([1, -1, 2]), lambda _: None, Stop(), None)  # type: ignore[arg-type]
 
 
 SWEEP = """

@@ -26,14 +26,19 @@ class Stop:
 
 
 class Board:
-    """Progress in model-steps; beside it models per second, and best and median of each model's best NMSE so far."""
+    """Progress in model-steps; beside it models per second, and best and median of each model's best NMSE so far.
+
+    What is told costs as much as it tells; the line beside the bar looks at every model, and is made for the bar
+    alone, which asks for it when it draws.
+    """
 
     def __init__(self, parts: Sequence[Part], bar: Progress) -> None:
         self.bar = bar
-        self.before = {run.key: part.before for part in parts for run in part.runs}  # by run: steps of earlier calls
-        self.done = dict(self.before)  # by run: steps
-        self.best: dict[str, float] = {}
         self.total = {run.key: run.recipe.all_steps for part in parts for run in part.runs}
+        self.done = {run.key: part.before for part in parts for run in part.runs}  # by run: steps
+        self.best: dict[str, float] = {}
+        self.steps = sum(self.done.values())
+        self.models = 0.0  # trained by this call, in parts of a model
         self.lock = threading.Lock()
         self.began = time.monotonic()
         self.last = 0.0
@@ -52,18 +57,20 @@ class Board:
 
     def tell(self, keys: Sequence[str], step: int, best: Sequence[float]) -> None:
         with self.lock:
-            self.done.update(dict.fromkeys(keys, step))
+            for key in keys:
+                self.steps += step - self.done[key]
+                self.models += (step - self.done[key]) / self.total[key]
+                self.done[key] = step
             self.best.update(zip(keys, best, strict=False))
-            self.bar.update(sum(self.done.values()), self._note())
+            self.bar.update(self.steps, self._note)
 
     def finish(self, results: Sequence[Result]) -> None:
         for result in results:
             self.tell([result.key], self.total[result.key], [] if result.best is None else [result.best])
 
     def _note(self) -> str:
-        models = sum((steps - self.before[key]) / self.total[key] for key, steps in self.done.items())
         seconds = time.monotonic() - self.began
-        note = f"{models / seconds:.3g} models/s" if seconds > 0 else ""
+        note = f"{self.models / seconds:.3g} models/s" if seconds > 0 else ""
         if self.best:
             note += f"  best {min(self.best.values()):.2e}  median {statistics.median(self.best.values()):.2e}"
         return note

@@ -7,10 +7,10 @@ caller is interrupted, tasks are cancelled; the same call goes on with what is n
 
 import logging
 import os
-import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +24,8 @@ from infoflow.train.part import Finished, Part, labelled, train_or_split
 
 RETRIES = 3  # times Ray starts a part again whose worker died
 LOOK = 0.5  # seconds between looks at the clock
+ANSWER = 10.0  # seconds a cluster has to say that it is there
+AHEAD = 64  # tasks handed over beyond two for every core and GPU: a node that joins finds work at once
 GRACE = 30.0  # seconds in which running parts save their state when the time is up
 
 Keep = Callable[[Finished], None]
@@ -44,11 +46,10 @@ def train_parts(
     task = ray.remote(**needs, max_retries=RETRIES)(train_there)
     folder = None if checkpoints is None else str(checkpoints.resolve())
     until = None if stop.end is None else time.time() + stop.end - time.monotonic()
+    # Checkpoints are found by the worker: the latest, also when the task is started again.
+    plain = (replace(part, checkpoint=None) for part in parts)
     try:
-        # Checkpoints are found by the worker: the latest, also when the task is started again.
-        plain = [replace(part, checkpoint=None) for part in parts]
-        waiting = {task.remote(part, device.type, folder, until): part for part in plain}
-        _collect(ray, waiting, keep, stop, board)
+        _collect(ray, (task.remote(part, device.type, folder, until) for part in plain), keep, stop, board)
     except (TypeError, ray.exceptions.RayError) as error:
         reason = str(error).strip().splitlines()[-1]
         raise JobError(f"expected every part to run on the Ray cluster, one did not ({reason}).") from None
@@ -57,22 +58,34 @@ def train_parts(
             ray.shutdown()
 
 
-def _collect(ray: Any, waiting: dict[Any, Part], keep: Keep, stop: Stop, board: Board) -> None:
+def _collect(ray: Any, tasks: Iterator[Any], keep: Keep, stop: Stop, board: Board) -> None:
+    """Hand over the tasks a window at a time and keep what comes back.
+
+    A look costs as much as the tasks it waits for. The window has the size of the cluster, not of the sweep, so the
+    whole costs as much as there are tasks, and the cluster holds no more of them than it can soon begin.
+    """
     last = float("inf") if stop.end is None else stop.end + GRACE
+    waiting: list[Any] = list(islice(tasks, _window(ray)))
     try:
         while waiting and time.monotonic() < last:
-            ready, _ = ray.wait(list(waiting), timeout=LOOK)
+            ready, waiting = ray.wait(waiting, timeout=LOOK)
             for reference in ready:
                 pieces, failure = ray.get(reference)
-                del waiting[reference]
                 if failure is not None:
                     raise JobError(failure)
                 for finished in pieces:
                     keep(finished)
                     board.finish([result for result, _ in finished])
+            if ready and not stop():
+                waiting += islice(tasks, max(_window(ray) - len(waiting), 0))
     finally:
         for reference in waiting:
             ray.cancel(reference)
+
+
+def _window(ray: Any) -> int:
+    resources = ray.cluster_resources()
+    return AHEAD + 2 * int(resources.get("CPU", 0) + resources.get("GPU", 0))
 
 
 def train_there(part: Part, device: str, folder: str | None, until: float | None) -> tuple[list[Finished], str | None]:
@@ -141,13 +154,42 @@ def connect(address: str | None) -> Cluster:
 
 
 def _reach(address: str) -> None:
-    """Ray itself waits for minutes on an address where nothing listens."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    """Ask the address whether it is Ray's: Ray itself waits for minutes where nothing, or something else, listens.
+
+    A head node answers CheckAlive, be it that our token is missing; the proxy of ray:// clients does not know that
+    question and says so, which is at least gRPC. With TLS only Ray has the certificates, and Ray alone can ask.
+    """
     if address == "auto":
-        return
-    if not colon or not port.isdigit():
+        address = _last_started()
+        if not address:
+            return  # Ray itself says at once that there is none
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not (colon and host and port.isdigit() and 0 < int(port) < 2**16):
         raise InfoFlowError(f"expected an address like HOST:PORT, ray://HOST:PORT or auto, got {address!r}.")
+    if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
+        return
+    import grpc
+
+    silent = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
+    if not address.startswith("ray://"):
+        silent.add(grpc.StatusCode.UNIMPLEMENTED)
+    with grpc.insecure_channel(f"{host}:{port}", [("grpc.enable_http_proxy", 0)]) as channel:
+        try:
+            channel.unary_unary("/ray.rpc.NodeInfoGcsService/CheckAlive")(b"", timeout=ANSWER)
+        except grpc.RpcError as error:
+            if error.code() in silent:
+                reason = " ".join(str(error.details()).split())
+                raise JobError(f"expected a Ray cluster at {address}, none answered there ({reason}).") from None
+            if error.code() == grpc.StatusCode.UNAUTHENTICATED and os.environ.get("RAY_AUTH_MODE") != "token":
+                raise JobError(
+                    f"expected the token that the Ray cluster at {address} asks for, none is sent; set "
+                    "RAY_AUTH_MODE=token (Ray then takes the token from RAY_AUTH_TOKEN or ~/.ray/auth_token)."
+                ) from None
+
+
+def _last_started() -> str:
+    """What Ray reads for `auto`: the address of the cluster last started on this machine, which may be gone."""
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
-    except (OSError, OverflowError) as error:
-        raise JobError(f"expected a Ray cluster at {address}, none answered ({error}).") from None
+        return (Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster").read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
