@@ -152,8 +152,8 @@ def test_theorem_4_has_its_stated_shape():
 
 
 def test_refusals_reach_the_caller():
-    with pytest.raises(Refused, match="2-th largest"):
-        iflow.build("kth_largest:k=2", 8, 0.1)
+    with pytest.raises(Refused, match="3-th largest"):
+        iflow.build("kth_largest:k=3", 8, 0.1)
     with pytest.raises(Refused, match="neither a tree form nor a Lipschitz"):
         iflow.build(Target.sum(Extremum(it.CallableScore(lambda x: x.sum((-1, -2)), 3, 2))), 8, 0.1)
     with pytest.raises(iflow.InfoFlowError, match="rule"):

@@ -107,14 +107,14 @@ def test_minimal_heads_equal_the_whole_enumeration(shapes, max_layers, max_heads
 
 def test_refusals_name_every_reason():
     bad = it.Target.sum(
-        it.KthLargest(2, np.ones(2)),
+        it.KthLargest(3, np.ones(2)),
         it.Extremum(it.NormOfSum(3, 2), "min"),
-        it.Extremum(it.TreeScore.bilinear(np.eye(2)), distinct=True),
+        it.Extremum(it.star(3, 2).terms[0].score, distinct=True),
     )
     with pytest.raises(Refused) as refused:
         lay_out(bad, 8)
     assert len(refused.value.reasons) == 3
-    assert "2-th largest" in refused.value.reasons[0]
+    assert "3-th largest" in refused.value.reasons[0]
 
 
 @pytest.mark.parametrize(

@@ -371,7 +371,7 @@ def with_strays(wiring: Wiring, network: Transformer, expected: Transformer) -> 
             q, k, _ = (np.abs(w[h]) @ reach for w in wanted)
             dq, dk, dv = (np.abs(s[h] - w[h]) @ reach for s, w in zip(stored, wanted, strict=True))
             logit = float((dq * k + q * dk + dq * dk).sum())
-            back = float((q + dq).max() * dv.sum()) / head.kappa if head.job.message is not None else 0.0
+            back = float((q + dq).max() * dv.sum()) / head.fetched if head.job.message is not None else 0.0
             read = float(dv.max()) / min(head.units) if head.units else 0.0
             defect = head.defect + 2.0 * logit / head.kappa + back + read
             kappa = head.kappa

@@ -10,6 +10,7 @@ from torch.nn import Module
 from infoflow.flow.blocks import Block, constant_units, units
 from infoflow.flow.budget import Budget
 from infoflow.flow.layout import Layout
+from infoflow.flow.normal_form import names_positions
 from infoflow.nn import Transformer, TransformerConfig
 from infoflow.nn.transformer import AttentionLayer, FeedForward, Linear
 
@@ -76,12 +77,11 @@ def _write_embedding(
     assert network.encoder is not None
     assert network.cls_token is not None
     if plan.encoder is not None:
-        tokens = place[place < layout.sizes[0] - network.config.position_dim]
-        write_block(network.encoder, plan.encoder, weight_bound, np.arange(form.dim), tokens)
+        write_block(network.encoder, plan.encoder, weight_bound, np.arange(form.dim), place)
     else:
         (linear,) = linear_maps(network.encoder)
         for i, feature in enumerate(form.features):
-            if not isinstance(feature, frozenset):
+            if not names_positions(feature):
                 axis = feature.index(1)
                 for j in np.flatnonzero(rows[:, i]):
                     linear.weight[place[j], axis] = rows[j, i] / form.half[axis]
@@ -91,7 +91,7 @@ def _write_embedding(
     if network.position is not None:
         offset = layout.sizes[0] - network.config.position_dim if network.config.position_dim else 0
         for i in form.position_features:
-            code = np.array([0.0 if t in form.features[i] else -1.0 for t in range(form.T)])
+            code = form.position_code(i)
             for j in np.flatnonzero(rows[:, i]):
                 network.position[:, place[j] - offset] += torch.from_numpy(rows[j, i] * code)
     network.cls_token[torch.from_numpy(place)] = torch.from_numpy(wiring.cls)

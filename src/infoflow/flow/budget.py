@@ -254,6 +254,7 @@ def _used(wiring: Wiring) -> np.ndarray:
     state = wiring.layout.states[0]
     used = np.zeros(state.size)
     used[: len(state.basis)] = 1.0
+    used[list(state.codes[1:])] = 0.0  # a token fills one of the single positions
     if state.one is not None:
         used[state.one] = wiring.token_one[0]
     return used
@@ -276,8 +277,8 @@ def _total(
 
 
 def _betas(wiring: Wiring, chooser: _Chooser, T: int, share: float) -> tuple[float, ...]:
-    """One beta for all layers from the softmax error at beta = 1 (it is proportional to 1/beta); layers that read fixed
-    positions need beta kappa >= log of what may leak."""
+    """One beta for all layers from the softmax error at beta = 1 (it is proportional to 1/beta); heads that read fixed
+    positions, or leave out the token that asks, need beta kappa >= log of what may leak."""
     layout = wiring.layout
     result = [1.0] * layout.layers
     for layer, heads in enumerate(wiring.heads):
@@ -288,6 +289,11 @@ def _betas(wiring: Wiring, chooser: _Chooser, T: int, share: float) -> tuple[flo
                 bound = max(value_bound(term, k) for k in range(term.values))
                 leak = 0.05 * share / (2.0 * bound * (T - m) / m * chooser.outer_slope())
                 result[layer] = max(result[layer], -np.log(leak) / head.kappa)
+            if head.penalty:
+                assert head.job.message is not None
+                reach = 1.1 * term.spread(head.job.message)  # a tenth of it is far above the errors of scores
+                leak = 0.05 * share / (reach * chooser.outer_slope())
+                result[layer] = max(result[layer], -np.log(leak) / (head.kappa * (head.penalty - reach)))
     large = 1e6  # softmax error is proportional to 1/beta once it is small against the curvature of the outer map
     soft = _total(wiring, no_errors, T, (large,) * layout.layers, False, zero_readout=True)
     common = soft * large / share

@@ -1,6 +1,7 @@
 """Jobs on (layer x head) slots: edge messages between tokens and reads by the CLS, with precedence.
 
-A message runs after the messages into its child; a read runs after the messages into its root. A head of a layer
+A message runs after the messages into its child; a read runs after the messages into its root. Messages that leave out
+the token that asks run in layer 1, where the position codes are. A head of a layer
 serves at most one message (for the tokens) and one read (for the CLS), so depth can stand in for heads: eq. (6) with
 D = 4 runs on heads (1,1,1,1,1), head l serving edge l for the tokens and reading slot l-1 for the CLS.
 """
@@ -47,24 +48,28 @@ def assign(form: NormalForm, heads: tuple[int, ...]) -> Schedule | None:
     layers = len(heads)
     done: dict[tuple[int, int], int] = {}  # (term, child) -> layer
     waiting = [
-        (-_distance(term, m.child), term.index, i, m) for term in form.terms for i, m in enumerate(term.messages)
+        (not m.excludes, -_distance(term, m.child), term.index, i, m)
+        for term in form.terms
+        for i, m in enumerate(term.messages)
     ]
-    waiting.sort(key=lambda item: item[:3])
+    waiting.sort(key=lambda item: item[:4])
     placed: list[list[Job]] = [[] for _ in heads]
     for layer in range(layers - 1):
-        ready = [w for w in waiting if _ready(form.terms[w[1]], w[3].child, done, layer)][: heads[layer]]
+        ready = [w for w in waiting if _ready(form.terms[w[2]], w[4], done, layer)][: heads[layer]]
         for head, item in enumerate(ready):
-            placed[layer].append(Job(layer, head, item[1], item[3]))
+            placed[layer].append(Job(layer, head, item[2], item[4]))
         for item in ready:
-            done[item[1], item[3].child] = layer
+            done[item[2], item[4].child] = layer
         waiting = [w for w in waiting if w not in ready] if ready else waiting
     if waiting or not _place_reads(form, heads, done, placed):
         return None
     return tuple(tuple(jobs) for jobs in placed)
 
 
-def _ready(term: Term, child: int, done: dict[tuple[int, int], int], layer: int) -> bool:
-    return all(done.get((term.index, m.child), layer) < layer for m in term.incoming(child))
+def _ready(term: Term, message: Message, done: dict[tuple[int, int], int], layer: int) -> bool:
+    if message.excludes and layer > 0:
+        return False
+    return all(done.get((term.index, m.child), layer) < layer for m in term.incoming(message.child))
 
 
 def _distance(term: Term, vertex: int) -> int:

@@ -6,7 +6,10 @@
 Directions of layer l: the features still needed (raw x, or a basis of what is needed), the scores b_v of vertices that
 have received messages, values the CLS has already read, a constant, and what the heads of this layer retrieve:
 rank numbers per message, one more when the child carries a score. E_l is their number rounded up to a multiple of h_l
-(rule 3 of the construction); layer 1 needs no constant unless a child's score must be added to a key there.
+(rule 3 of the construction); layer 1 needs no constant unless a child's score must be added to a key there. A message
+that leaves out the token that asks needs T directions, one per position, and as many keys: a matrix of penalties that
+is the same for all s != t in row t and different at s = t has rank T - 1 at least, so no shorter code is fair to the
+other tokens (points on a circle would favour the opposite position).
 """
 
 from collections.abc import Iterator
@@ -40,6 +43,7 @@ class State:
     one: int | None  # constant: 1 for the tokens (and, without a flag, for the CLS)
     flag: int | None  # 1 for the CLS, 0 for the tokens
     received: tuple[tuple[int, ...], ...]
+    codes: tuple[int, ...] = ()  # coordinates of the single positions, the last of the features
 
     @property
     def size(self) -> int:
@@ -127,11 +131,20 @@ def _architecture_reasons(form: NormalForm, arch: Architecture) -> list[str]:
         reasons.append("the architecture has rotary positions, which turn the keys the construction fixes")
     if arch.kv_heads is not None and arch.kv_heads != arch.heads:
         reasons.append("the architecture groups key-value heads; every retrieval needs its own keys")
-    if form.position_features and arch.positions == "none":
+    if form.single_positions and arch.positions == "none":
+        reasons.append(
+            "the target asks for different positions and the architecture has no position code by which a token could "
+            "leave out itself (positions=additive or augmented)"
+        )
+    elif form.position_features and arch.positions == "none":
         reasons.append("the target names positions and the architecture has none (positions=additive or augmented)")
     if arch.mask == "causal":
         for term in form.terms:
-            if term.messages and not _symmetric_pair(term):
+            if any(m.excludes for m in term.messages):
+                reasons.append(
+                    f"under a causal mask position 1 sees no other position, so term {term.index + 1} has no pair there"
+                )
+            elif term.messages and not _symmetric_pair(term):
                 m = term.messages[0]
                 reasons.append(
                     f"under a causal mask position 1 never sees position 2, so term {term.index + 1} misses the tuple "
@@ -156,7 +169,8 @@ def _why_not(form: NormalForm, heads: tuple[int, ...]) -> list[str]:
     return [
         f"{messages} messages and {len(form.terms)} reads by the CLS find no place on heads="
         f"{','.join(map(str, heads))} (a head serves one message and one read; messages need the layers before the "
-        f"last); heads={','.join(map(str, default_heads(form)))} serves"
+        + ("last, those that leave out a token the first" if form.single_positions else "last")
+        + f"); heads={','.join(map(str, default_heads(form)))} serves"
     ]
 
 
@@ -189,7 +203,13 @@ def _states(form: NormalForm, schedule: Schedule, heads: tuple[int, ...], positi
             flag = len(names)
             names.append("cls")
         received = _receive(form, schedule, layer, names, slots, one, flag, len(basis))
-        yield State(tuple(names), basis, slots, values, one, flag, received)
+        count = len(form.single_positions) if _excluding(schedule[layer]) else 0
+        codes = tuple(range(len(basis) - count, len(basis)))
+        yield State(tuple(names), basis, slots, values, one, flag, received, codes)
+
+
+def _excluding(jobs: tuple[Job, ...]) -> bool:
+    return any(job.message is not None and job.message.excludes for job in jobs)
 
 
 def _value_name(term: Term, component: int) -> str:
@@ -259,14 +279,14 @@ def _unit(form: NormalForm, index: int) -> np.ndarray:
 def _basis(form: NormalForm, schedule: Schedule, layer: int, positions: str) -> np.ndarray:
     """Raw coordinates where the linear functionals fill them, else a basis of what is needed; positions last."""
     rows = needed(form, schedule, layer)
+    single = np.eye(len(form.features))[list(form.single_positions)] if _excluding(schedule[layer]) else ()
     if not rows:
-        return np.zeros((0, len(form.features)))
+        return np.array(single).reshape(len(single), len(form.features))
     stack = np.array(rows)
     monomials = [i for i in range(len(form.features)) if i not in form.position_features]
-    codes = [i for i in form.position_features if stack[:, i].any()]
     tail: list[np.ndarray] = []
     if positions == "augmented":
-        tail = [_unit(form, i) for i in codes]
+        tail = [_unit(form, i) for i in form.position_features if stack[:, i].any()]
         stack = stack.copy()
         stack[:, list(form.position_features)] = 0.0
     linear = [i for i in monomials if _degree(form, i) == 1 and stack[:, i].any()]
@@ -277,7 +297,7 @@ def _basis(form: NormalForm, schedule: Schedule, layer: int, positions: str) -> 
         units = [_unit(form, i) for i in linear]
         stack = stack[stack[:, others].any(axis=1)]  # the units hold every purely linear row
     basis, _ = independent_rows(np.array([*units, *stack]))
-    return np.array([*basis, *tail])
+    return np.array([*basis, *tail, *single])
 
 
 def _degree(form: NormalForm, index: int) -> int:
@@ -293,6 +313,8 @@ def _feature_names(form: NormalForm, basis: np.ndarray) -> list[str]:
             names.append(f"x[{feature.index(1) + 1}]")
         elif isinstance(feature, frozenset):
             names.append("position{" + ",".join(str(p + 1) for p in sorted(feature)) + "}")
+        elif isinstance(feature, int):
+            names.append(f"position[{feature + 1}]")
         else:
             counter += 1
             names.append(_score_name(form, row) or f"feature[{counter}]")
@@ -361,7 +383,8 @@ def _least_embed(state: State, jobs: tuple[Job, ...], form: NormalForm, heads: i
     for job in jobs:
         term = form.terms[job.term]
         if job.message is not None:
-            per_head[job.head] += job.message.rank + term.carries(job.message.child)
+            excluded = len(state.codes) if job.message.excludes else 0
+            per_head[job.head] += job.message.rank + term.carries(job.message.child) + excluded
         else:
             per_head[job.head] += term.values
     return heads * max(-(-state.size // heads), max(per_head))

@@ -1,12 +1,14 @@
 """A target in the compiler's normal form: maxima over rooted trees, with functionals on monomials of the tokens.
 
 Tokens of the box are written x = centre + half * u with u in [-1, 1]^d (the centre only for boxes far from 0). A
-functional is a vector over features: monomials of u (degree >= 1) and position sets (0 on the set, -1 off it). A term
-is
+functional is a vector over features: monomials of u (degree >= 1), position sets (0 on the set, -1 off it) and single
+positions (1 there, 0 elsewhere). A term is
 
     sign * [constant + max over t_1..t_k of sum_v unary_v(t_v) + sum_edges <psi(t_parent), phi(t_child)>],
 
-rooted at a centre of its tree. Minima are maxima of the negated score.
+rooted at a centre of its tree. Minima are maxima of the negated score. A pair of different positions is a message that
+leaves out the token that asks (`Message.excludes`); the second largest value is min_s max_{t != s} a'x(t), a message
+that is subtracted (`Message.sign`).
 """
 
 import math
@@ -22,7 +24,8 @@ from infoflow.targets.score import TreeScore, tree_form
 from infoflow.targets.target import OuterNetwork, Target
 from infoflow.targets.terms import Extremum, KthLargest, PositionSum
 
-Functional = dict[Any, float]  # feature -> coefficient; a feature is an exponent tuple or a frozenset of positions
+# feature -> coefficient; a feature is an exponent tuple, a frozenset of positions or one position (an int)
+Functional = dict[Any, float]
 
 
 class Refused(InfoFlowError):
@@ -44,6 +47,8 @@ class Message:
     phi: Float[np.ndarray, "rank features"]
     bound: float  # sup |<psi, phi>|
     defect: float  # sup of what rank reduction left out
+    excludes: bool = False  # the maximum is over the other tokens, not the one that asks
+    sign: float = 1.0  # with which the maximum enters the parent's score
 
     @property
     def rank(self) -> int:
@@ -83,6 +88,10 @@ class Term:
         own = float(np.abs(self.unary[vertex]).sum())
         return own + sum(m.bound + self.bound(m.child) for m in self.incoming(vertex))
 
+    def spread(self, message: Message) -> float:
+        """How far two scores that one token compares for a message may be apart."""
+        return 2.0 * (message.bound + self.bound(message.child))
+
 
 @dataclass(frozen=True)
 class NormalForm:
@@ -102,11 +111,28 @@ class NormalForm:
     @property
     def linear(self) -> bool:
         """True when every monomial has degree one, so that a linear encoder is exact."""
-        return all(isinstance(f, frozenset) or sum(f) == 1 for f in self.features)
+        return all(names_positions(f) or sum(f) == 1 for f in self.features)
 
     @property
     def position_features(self) -> tuple[int, ...]:
-        return tuple(i for i, f in enumerate(self.features) if isinstance(f, frozenset))
+        return tuple(i for i, f in enumerate(self.features) if names_positions(f))
+
+    @property
+    def single_positions(self) -> tuple[int, ...]:
+        """The features that are 1 at one position: there for messages that leave out the token that asks."""
+        return tuple(i for i, f in enumerate(self.features) if isinstance(f, int))
+
+    def position_code(self, index: int) -> Float[np.ndarray, " T"]:
+        """A position feature as a column of the position table."""
+        feature = self.features[index]
+        if isinstance(feature, int):
+            return np.eye(self.T)[feature]
+        return np.array([0.0 if t in feature else -1.0 for t in range(self.T)])
+
+
+def names_positions(feature: Any) -> bool:
+    """A feature of where a token stands, not of what it holds."""
+    return not isinstance(feature, tuple)
 
 
 def box(domain: Any, d: int) -> tuple[np.ndarray, np.ndarray]:
@@ -136,7 +162,7 @@ def normal_form(target: Target, T: int, domain: Any = None) -> NormalForm:
         reasons.append("the outer map needs a finite Lipschitz constant")
     if reasons:
         raise Refused(reasons)
-    features = _features(drafts)
+    features = _features(drafts, T)
     column = {feature: i for i, feature in enumerate(features)}
     terms = tuple(_finish(draft, column) for draft in drafts if draft is not None)
     return NormalForm(terms, features, centre, half, target, T)
@@ -152,6 +178,8 @@ class _Draft:
     edges: list[tuple[int, int, list[Functional], list[Functional]]]  # (child, parent, psi, phi), leaves first
     height: list[int]
     positions: tuple[int, ...] | None = None
+    excludes: bool = False  # of its messages, see Message
+    message_sign: float = 1.0
 
 
 def _centre(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -165,10 +193,12 @@ def _centre(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _draft(index: int, term: Any, T: int, centre: np.ndarray, half: np.ndarray) -> tuple[_Draft | None, list[str]]:
     name = f"term {index + 1}"
     if isinstance(term, KthLargest):
-        if term.k >= 2:
+        if term.k == 2:
+            return _second_largest(index, term, T, centre, half)
+        if term.k > 2:
             return None, [
-                f"{name} is the {term.k}-th largest: only k = 1 is an extremum a softmax head can retrieve "
-                "(theorem 5 bounds the width from below for k >= 2)"
+                f"{name} is the {term.k}-th largest: only k = 1 (a maximum) and k = 2 (the least maximum that leaving "
+                "out one token leaves) compile"
             ]
         term = Extremum(TreeScore.linear(np.asarray(term.direction)))
     if isinstance(term, PositionSum):
@@ -179,8 +209,13 @@ def _draft(index: int, term: Any, T: int, centre: np.ndarray, half: np.ndarray) 
     if tree is None:
         return None, [f"{name} has a score that does not decompose over a tree ({type(term.score).__name__})"]
     reasons = []
-    if term.distinct and tree.arity > 1:
-        reasons.append(f"{name} asks for pairwise different positions, which no tree of retrievals enforces")
+    if term.distinct and tree.arity > 2:
+        reasons.append(
+            f"{name} asks for {tree.arity} different positions: a token can leave out itself, so pairs compile, but "
+            "not what another token found"
+        )
+    if term.distinct and tree.arity == 2 and T < 2:
+        reasons.append(f"{name} asks for two different positions, T is {T}")
     for vertex, allowed in enumerate(term.sets or ()):
         if allowed is not None and (not allowed or min(allowed) < 0 or max(allowed) >= T):
             reasons.append(f"{name} restricts vertex {vertex + 1} to positions that are not in 1..{T}")
@@ -240,7 +275,19 @@ def _root(index: int, term: Extremum, tree: TreeScore, T: int, centre: np.ndarra
     for vertex, allowed in enumerate(sets):
         if allowed is not None and len(set(allowed)) < T:
             unary[vertex][frozenset(allowed)] = max(span, 1e-6)
-    return _Draft(index, sign, [constant], root, unary, directed, height)
+    return _Draft(index, sign, [constant], root, unary, directed, height, excludes=term.distinct and tree.arity == 2)
+
+
+def _second_largest(
+    index: int, term: KthLargest, T: int, centre: np.ndarray, half: np.ndarray
+) -> tuple[_Draft | None, list[str]]:
+    """The second largest of a'x(t) is min_s max_{t != s} a'x(t): leaving out the largest leaves the second largest,
+    leaving out any other leaves the largest. As a maximum: - max_s [ - max_{t != s} a'x(t) ]."""
+    if T < 2:
+        return None, [f"term {index + 1} is the second largest of T = {T} numbers"]
+    (score,), (constant,) = _substitute(Polynomial.linear(np.asarray(term.direction)[None, :]), centre, half)
+    edges: list[tuple[int, int, list[Functional], list[Functional]]] = [(1, 0, [], [])]
+    return _Draft(index, -1.0, [-constant], 0, [{}, score], edges, [1, 0], excludes=True, message_sign=-1.0), []
 
 
 def _centre_of_tree(k: int, edges: list[Any], unary: list[Functional]) -> tuple[int, list[int], list[int]]:
@@ -322,8 +369,8 @@ def _product_size(psi: list[Functional], phi: list[Functional]) -> float:
     return sum(_size(p) * _size(q) for p, q in zip(psi, phi, strict=True))
 
 
-def _features(drafts: list[Any]) -> tuple[Any, ...]:
-    """Linear monomials first, then higher degrees, then position sets."""
+def _features(drafts: list[Any], T: int) -> tuple[Any, ...]:
+    """Linear monomials first, then higher degrees, then position sets, then single positions where they are needed."""
     used: dict[Any, None] = {}
     for draft in drafts:
         for row in draft.unary:
@@ -333,8 +380,9 @@ def _features(drafts: list[Any]) -> tuple[Any, ...]:
                 used.update(dict.fromkeys(row))
         if draft.positions is not None:
             used[frozenset(draft.positions)] = None
-    monomials = sorted((f for f in used if not isinstance(f, frozenset)), key=lambda f: (sum(f), [-e for e in f]))
-    return (*monomials, *sorted((f for f in used if isinstance(f, frozenset)), key=sorted))
+    monomials = sorted((f for f in used if not names_positions(f)), key=lambda f: (sum(f), [-e for e in f]))
+    single = range(T) if any(draft.excludes for draft in drafts) else ()
+    return (*monomials, *sorted((f for f in used if isinstance(f, frozenset)), key=sorted), *single)
 
 
 def _finish(draft: _Draft, column: dict[Any, int]) -> Term:
@@ -346,11 +394,13 @@ def _finish(draft: _Draft, column: dict[Any, int]) -> Term:
 
     messages = []
     for child, parent, psi, phi in draft.edges:
-        full = np.array([vector(r) for r in psi]), np.array([vector(r) for r in phi])
-        left, right = reduce_rank(*full)
+        full = tuple(np.array([vector(r) for r in rows]).reshape(len(rows), len(column)) for rows in (psi, phi))
+        left, right = reduce_rank(*full) if psi else full
         defect = float(np.abs(left.T @ right - full[0].T @ full[1]).sum())
         bound = min(float((np.abs(left).sum(1) * np.abs(right).sum(1)).sum()), float(np.abs(left.T @ right).sum()))
-        messages.append(Message(draft.index, child, parent, left, right, bound, defect))
+        messages.append(
+            Message(draft.index, child, parent, left, right, bound, defect, draft.excludes, draft.message_sign)
+        )
     unary = np.array([vector(r) for r in draft.unary])
     return Term(
         draft.index,

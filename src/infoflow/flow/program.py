@@ -1,16 +1,18 @@
 """From a layout to the heads of an information flow: edge messages by dynamic programming, reads of roots by the CLS.
 
 A message from child w to parent v scores sign <left(x_t), right(x_s)> + b_w(s) with b_w(s) = sign u_w(x_s) + the
-messages into w that token s has received: exactly what the token knows. The CLS reads the root r by b_r(s).
+messages into w that token s has received: exactly what the token knows. The CLS reads the root r by b_r(s). Where
+positions must differ, a token's own key is forbidden; the second largest subtracts its message (flow.normal_form).
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from infoflow.architecture import Architecture
 from infoflow.flow.layout import Layout, Refused, lay_out
-from infoflow.flow.normal_form import Message
+from infoflow.flow.normal_form import Message, normal_form
 from infoflow.flow.sets import GlobalHead, Head, MaxHead, PositionHead, RowScores, Slot, State
 from infoflow.targets import Extremum, KthLargest, PositionSum, Target, TreeScore, tree_form
 
@@ -18,8 +20,12 @@ PLENTY = 10**6  # directions per head: a flow is limited by heads, its cost by t
 
 
 def flow_layout(target: Target, arch: Architecture, T: int) -> Layout:
-    """The schedule of the target's jobs on these heads, whatever the embedding; Refused with every reason."""
+    """The schedule of the target's jobs on these heads, whatever the embedding; Refused with every reason.
+
+    Different positions need no position code here: a score of the framework is given t and s."""
     roomy = replace(arch, embed=tuple(h * PLENTY for h in arch.heads), width=None, kv_heads=None, rotary=False)
+    if normal_form(target, T).single_positions and arch.positions == "none":
+        roomy = replace(roomy, positions="additive")
     return lay_out(target, T, roomy)
 
 
@@ -56,7 +62,6 @@ def _head(target: Target, layout: Layout, index: int, message: Message | None) -
     term = target.terms[index]
     if isinstance(term, PositionSum):
         return PositionHead(term.positions)
-    tree, sign = _tree(term)
     if message is None:
         root = layout.form.terms[index].root
 
@@ -65,28 +70,46 @@ def _head(target: Target, layout: Layout, index: int, message: Message | None) -
             return lambda rows: np.broadcast_to(score, (len(rows), state.T))
 
         return MaxHead(read)
-    child, parent = message.child, message.parent
-    edge = next(e for e in tree.edges if {e.v, e.w} == {child, parent}).toward(parent)
+    child, excludes = message.child, message.excludes
+    compare = _pair_scores(term, message)
 
     def retrieve(state: State) -> RowScores:
-        queries = sign * edge.left(state.X)
-        keys = np.ascontiguousarray(edge.right(state.X).T)
+        pairs = compare(state.X)
         known = _known(state, layout, target, index, child)
-        if not known.any():
-            return lambda rows: queries[rows] @ keys
-        return lambda rows: queries[rows] @ keys + known
+
+        def scores(rows: np.ndarray) -> np.ndarray:
+            found = pairs(rows) + known
+            if excludes:
+                own = rows < state.T  # the CLS is no token and leaves out none
+                found[np.flatnonzero(own), rows[own]] = -np.inf
+            return found
+
+        return scores
 
     return MaxHead(retrieve, name=(index, child))
+
+
+def _pair_scores(term: object, message: Message) -> Callable[[np.ndarray], RowScores]:
+    """X -> rows -> sign <left(x_t), right(x_s)> for the query positions t in rows and all keys s."""
+    if isinstance(term, KthLargest):
+        return lambda X: lambda rows: np.zeros((len(rows), len(X)))
+    tree, sign = _tree(term)
+    edge = next(e for e in tree.edges if {e.v, e.w} == {message.child, message.parent}).toward(message.parent)
+
+    def of(X: np.ndarray) -> RowScores:
+        queries = sign * edge.left(X)
+        keys = np.ascontiguousarray(edge.right(X).T)
+        return lambda rows: queries[rows] @ keys
+
+    return of
 
 
 def _known(state: State, layout: Layout, target: Target, index: int, vertex: int) -> np.ndarray:
     """b_v(s) for every token s: its own score, the messages it has received, -inf where the vertex may not stand."""
     term = target.terms[index]
-    tree, sign = _tree(term)
-    unary = tree.unary[vertex]
-    total: np.ndarray = np.zeros(state.T) if unary is None else sign * unary(state.X)[:, 0]
+    total = _own_score(term, layout.form.terms[index].root, vertex, state.X)
     for message in layout.form.terms[index].incoming(vertex):
-        total = total + state.best[index, message.child]
+        total = total + message.sign * state.best[index, message.child]
     if isinstance(term, Extremum) and term.sets is not None and term.sets[vertex] is not None:
         allowed = np.zeros(state.T, dtype=bool)
         allowed[list(term.sets[vertex] or ())] = True
@@ -94,10 +117,17 @@ def _known(state: State, layout: Layout, target: Target, index: int, vertex: int
     return total
 
 
-def _tree(term: object) -> tuple[TreeScore, float]:
-    """The tree of a term that has a layout, and the sign that makes it a maximum."""
+def _own_score(term: object, root: int, vertex: int, X: np.ndarray) -> np.ndarray:
+    """What every token contributes to b_v by itself. The root of a second largest has no score of its own."""
     if isinstance(term, KthLargest):
-        return TreeScore.linear(term.direction), 1.0
+        return np.zeros(len(X)) if term.k == 2 and vertex == root else X @ term.direction
+    tree, sign = _tree(term)
+    unary = tree.unary[vertex]
+    return np.zeros(len(X)) if unary is None else sign * unary(X)[:, 0]
+
+
+def _tree(term: object) -> tuple[TreeScore, float]:
+    """The tree of an extremum that has a layout, and the sign that makes it a maximum."""
     assert isinstance(term, Extremum)
     tree = tree_form(term.score)
     assert tree is not None

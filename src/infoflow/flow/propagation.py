@@ -4,6 +4,9 @@ For every score b_v (true units) an interval [lo, hi] of (computed - true); for 
 A message or a read replaces scores S' = S + [lo, hi] by their softmax average, which lies in
 [max S' - W((T-1)/e)/(beta kappa), max S'], and max S' lies in max S + [lo, hi]. A feed-forward output adds its
 own error.
+
+Where a token leaves out itself the maximum is over T - 1 scores, and its own, lowered by the penalty P, keeps a weight
+q <= exp(-beta kappa (P - r)), r the spread of the computed scores: the average moves by q r at most.
 """
 
 import math
@@ -15,6 +18,7 @@ from jaxtyping import Float
 
 from infoflow.certificates.softmax import softmax_gap
 from infoflow.flow.blocks import UNIT, Block
+from infoflow.flow.normal_form import Term
 from infoflow.flow.wiring import Head, Wiring, state_bounds, value_bound
 
 Interval = tuple[float, float]
@@ -107,9 +111,26 @@ def _retrieve(
         left, right = np.abs(head.psi) @ features, np.abs(head.phi) @ features
         a, b = np.abs(message.psi).sum(axis=1), np.abs(message.phi).sum(axis=1)
         slip += float((left * b + right * a + left * right).sum())
-    gap = softmax_gap(T, beta * head.kappa)
     noise = _softmax_rounding(wiring, layer, head, T) if rounding else 0.0
-    return low - slip - gap - noise, high + slip + noise
+    if not head.penalty:
+        return low - slip - softmax_gap(T, beta * head.kappa) - noise, high + slip + noise
+    slip += _code_slip(wiring, layer, head, excess)
+    leak = self_leak(term, head, beta, high - low + 2.0 * (slip + noise))
+    return low - slip - softmax_gap(T - 1, beta * head.kappa) - noise - leak, high + slip + noise + leak
+
+
+def self_leak(term: Term, head: Head, beta: float, width: float) -> float:
+    """q r: how far a token's own score, left out by the penalty, moves the average; scores err by `width` in all."""
+    assert head.job.message is not None
+    reach = term.spread(head.job.message) + width
+    return math.exp(min(-beta * head.kappa * (head.penalty - reach), 0.0)) * reach
+
+
+def _code_slip(wiring: Wiring, layer: int, head: Head, excess: np.ndarray) -> float:
+    """Codes off by e (of what they hold) move the penalties by P (2 e + T e^2), and comparisons by twice that."""
+    codes = list(wiring.layout.states[layer].codes)
+    off = float(excess[codes].max()) / head.code_scale
+    return 2.0 * head.penalty * (2.0 * off + len(codes) * off**2)
 
 
 def _softmax_rounding(wiring: Wiring, layer: int, head: Head, T: int) -> float:
@@ -175,7 +196,7 @@ def _add_messages(
                     low, high = _widen((low, high), slip / wiring.slot_units[layer + 1][key])
         for head, (a, b) in arrived:
             if head.job.message is not None and (head.job.term, head.job.message.parent) == key:
-                low, high = low + a, high + b
+                low, high = (low + a, high + b) if head.job.message.sign > 0 else (low - b, high - a)
         result[key] = _widen((low, high), added[output] / wiring.slot_units[layer + 1][key])
     return result
 

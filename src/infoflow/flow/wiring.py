@@ -3,10 +3,15 @@
 Units: a direction stores scale * (its meaning); `kappa` is that scale for scores, scores(stored) = kappa * score(true).
 Rows are over the directions of a layer. All query, key and value entries are at most 1 in absolute value, which fixes
 kappa = min over components of 1 / (max|psi row| max|phi row|): the larger kappa, the smaller the temperature 1/beta.
+
+A head that leaves out the token that asks adds -penalty <e_t, e_s> to the score, e_t the code of position t, one
+direction per position. The values it fetches are the scores without the penalty, stored at `fetched` >= kappa times
+their size: the penalty asks for a smaller kappa, that is a larger beta, and for no wider feed-forward block.
 """
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float
@@ -14,7 +19,7 @@ from jaxtyping import Float
 from infoflow.flow.blocks import Block, Piece
 from infoflow.flow.jobs import Job
 from infoflow.flow.layout import Layout, State
-from infoflow.flow.normal_form import Message, NormalForm, Term
+from infoflow.flow.normal_form import Message, NormalForm, Term, names_positions
 
 # Scores may be stored smaller than they arrive. Under a weight bound the block that computes them shrinks by that
 # factor while what reads them grows less (its rule has room), at the price of a larger beta. Which of these gives the
@@ -22,6 +27,9 @@ from infoflow.flow.normal_form import Message, NormalForm, Term
 SLOT_GAINS = (1 / 32, 1 / 16, 3 / 32, 1 / 8, 3 / 16, 1 / 4, 5 / 16, 3 / 8, 1 / 2, 1.0)
 USUAL_GAIN = 1 / 4  # where the search begins
 BELOW = 1.0 - 2.0**-50  # entries scaled to at most 1 stay there after rounding
+# A token is kept from itself by a penalty of this many times the spread of the scores it compares: once the spread to
+# be below every other, once more so that its weight is exp(-beta kappa spread), nothing beside the softmax error.
+PENALTY_SPREADS = 2.0
 
 
 @dataclass(frozen=True)
@@ -33,13 +41,16 @@ class Head:
     key: Float[np.ndarray, "keys directions"]
     value: Float[np.ndarray, "values directions"]
     writes: tuple[int, ...]
-    kappa: float  # logit = beta * kappa * score
+    kappa: float  # logit = beta * kappa * (score - penalty at the token itself)
+    fetched: float  # of a message: stored score / true score; 0 for a read
     units: tuple[float, ...]  # stored value / true value, per fetched number of a read
     psi: Float[np.ndarray, "rank directions"]  # true functionals as rows, for the error analysis
     phi: Float[np.ndarray, "rank directions"]
     own: Float[np.ndarray, " directions"]  # true child score (or the score read) as a row
     defect: float  # what rows leave out of the true score, by rounding or rank reduction
     stray: float = 0.0  # how far stored values may be from the rows above, 0 for those that are written
+    penalty: float = 0.0  # what a token's own score loses, where the message leaves it out
+    code_scale: float = 1.0  # what a position's own direction holds there
 
 
 @dataclass(frozen=True)
@@ -97,8 +108,11 @@ class _Rows:
         self.state, self.scale, self.units, self.layer = layout.states[layer], scale, units, layer
         self.size = layout.states[layer].size
         basis = self.state.basis
-        self._solve = np.linalg.pinv(basis.T) if len(basis) else np.zeros((0, basis.shape[1]))
         self._exact = len(basis) and np.array_equal(np.abs(basis).sum(axis=1), np.abs(basis).max(axis=1))
+
+    @cached_property
+    def _solve(self) -> np.ndarray:
+        return np.linalg.pinv(self.state.basis.T)
 
     def functional(self, vector: np.ndarray) -> tuple[np.ndarray, float]:
         """(row, defect): row . z = vector . features up to defect."""
@@ -130,9 +144,11 @@ class _Rows:
 
 
 def _scales(layout: Layout, weight_bound: float | None) -> tuple[list[np.ndarray], list[float]]:
-    """Every feature coordinate is scaled to at most s, s = 1/sqrt(number of coordinates) so that |embedding| <= 1."""
+    """Every feature coordinate is scaled to at most s, s = 1/sqrt(number of coordinates) so that |embedding| <= 1.
+
+    A token fills one of the single positions, so they count once."""
     first = layout.states[0]
-    count = len(first.basis) + (first.one is not None)
+    count = len(first.basis) - max(len(first.codes) - 1, 0) + (first.one is not None)
     s = 1.0 if weight_bound is None else 1.0 / math.sqrt(max(count, 1))
     s *= 1.0 - 1e-12 if layout.form.linear else 0.95  # room for rounding, or for the error of computed features
     scales = [s / np.abs(state.basis).sum(axis=1) for state in layout.states]
@@ -189,7 +205,7 @@ def _head(layout: Layout, layer: int, index: int, row: _Rows, one: float) -> Hea
     key = kappa * own[None]
     none = np.zeros((0, row.size))
     query = row.unit(asks_with(layout, layer))[None]
-    return Head(job, query, key, key, writes, kappa, (kappa,), none, none, own, defect)
+    return Head(job, query, key, key, writes, kappa, 0.0, (kappa,), none, none, own, defect)
 
 
 def _message_head(job: Job, message: Message, term: Term, row: _Rows, one: float, writes: tuple[int, ...]) -> Head:
@@ -206,18 +222,26 @@ def _message_head(job: Job, message: Message, term: Term, row: _Rows, one: float
         own, extra = row.score(term, message.child)
         defect += extra
         limits.append(one / float(np.abs(own).max()))
-    kappa = min(limits, default=1.0) * BELOW
-    query, key = [], []
+    fetched = kappa = min(limits, default=1.0) * BELOW
+    penalty, code = 0.0, 1.0
+    if message.excludes:
+        penalty = PENALTY_SPREADS * term.spread(message)
+        code = float(row.scale[row.state.codes[0]])
+        kappa = min(kappa, code**2 / penalty * BELOW) if penalty > 0.0 else kappa
+    query, key, value = [], [], []
     for a, b in zip(psi, phi, strict=True):
         size = float(np.abs(a).max()) or 1.0
         query.append(a / size)
         key.append(kappa * size * b)
-    value = list(key)
+        value.append(fetched * size * b)
     if carries:
         assert row.state.one is not None
         query.append(row.unit(row.state.one))
         key.append(kappa / one * own)
-        value.append(kappa * own)
+        value.append(fetched * own)
+    for j in row.state.codes if message.excludes else ():
+        query.append(row.unit(j))
+        key.append(-kappa * penalty / code**2 * row.unit(j))
     return Head(
         job,
         np.array(query),
@@ -225,11 +249,14 @@ def _message_head(job: Job, message: Message, term: Term, row: _Rows, one: float
         np.array(value),
         writes,
         kappa,
+        fetched,
         (),
-        np.array(psi),
-        np.array(phi),
+        np.array(psi).reshape(-1, row.size),
+        np.array(phi).reshape(-1, row.size),
         own,
         defect,
+        penalty=penalty,
+        code_scale=code,
     )
 
 
@@ -249,7 +276,8 @@ def _position_head(layout: Layout, layer: int, job: Job, term: Term, row: _Rows,
         defect += extra
     none = np.zeros((0, row.size))
     query = row.unit(asks_with(layout, layer))[None]
-    return Head(job, query, kappa * own[None], np.array(rows), writes, kappa, tuple(units), none, none, own, defect)
+    rows_ = np.array(rows)
+    return Head(job, query, kappa * own[None], rows_, writes, kappa, 0.0, tuple(units), none, none, own, defect)
 
 
 def _units_after(
@@ -258,7 +286,7 @@ def _units_after(
     """kappa of every slot of the next layer: `gain` times the least of what the messages bring, at most what it was."""
     result = {}
     for term_index, vertex in layout.states[layer + 1].slots:
-        flows = [gain * h.kappa for h in heads if _into(h, term_index, vertex)]
+        flows = [gain * h.fetched for h in heads if _into(h, term_index, vertex)]
         if (term_index, vertex) in units:
             flows.append(units[term_index, vertex])
         result[term_index, vertex] = min(flows)
@@ -332,7 +360,7 @@ def _score_pieces(
     vertex: int,
     output: int,
 ) -> None:
-    """kappa' (b_v + sum over messages of [sum_k psi_k v_k + v_b]): one product per component, one rule for the rest."""
+    """kappa' (b_v + sum over messages of sign [sum_k psi_k v_k + v_b]): a product per component, one rule otherwise."""
     term = layout.form.terms[term_index]
     kappa = next_units[term_index, vertex]
     linear, radius = np.zeros(row.size), 0.0
@@ -347,10 +375,10 @@ def _score_pieces(
             continue
         message = head.job.message
         assert message is not None
-        gain = kappa / head.kappa
+        gain = message.sign * kappa / head.fetched
         for k in range(message.rank):
             left = float(np.abs(message.psi[k]).sum()) / (float(np.abs(head.psi[k]).max()) or 1.0)
-            right = float(np.abs(message.phi[k]).sum()) * head.kappa * (float(np.abs(head.psi[k]).max()) or 1.0)
+            right = float(np.abs(message.phi[k]).sum()) * head.fetched * (float(np.abs(head.psi[k]).max()) or 1.0)
             if left > 0.0 and right > 0.0:
                 factors = np.array([head.query[k], row.unit(head.writes[k])])
                 block.pieces.append(Piece(output, gain, factors, (0.0, 0.0), (left, right), (1.0, 1.0)))
@@ -404,7 +432,7 @@ def _encoder(layout: Layout, scale: np.ndarray, one: float) -> Block:
         linear = np.zeros(form.dim)
         for i in np.flatnonzero(row):
             feature = form.features[i]
-            if isinstance(feature, frozenset):
+            if names_positions(feature):
                 continue
             if sum(feature) == 1:
                 linear[feature.index(1)] += row[i]

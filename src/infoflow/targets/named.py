@@ -59,6 +59,14 @@ def min_pair(d: int = 3) -> Target:
     return Target.sum(Extremum(score, "min", name="min"), spelling=spell("min_pair", {"d": d}))
 
 
+def closest_pair(d: int = 2) -> Target:
+    """min_{s != t} |x(s) - x(t)|^2, two different positions."""
+    _at_least(d=(d, 1))
+    square, (left, right) = Polynomial.quadratic(np.eye(d)), factor(-2.0 * np.eye(d))
+    score = TreeScore((square, square), (Edge(0, 1, left, right),), d)
+    return Target.sum(Extremum(score, "min", distinct=True, name="min"), spelling=spell("closest_pair", {"d": d}))
+
+
 def triangle_center(d: int = 2) -> Target:
     """min_{t1,t2,t3} |x(t1) + x(t2) + x(t3)|^2, eq. (7)."""
     _at_least(d=(d, 1))
@@ -185,6 +193,7 @@ NAMED: dict[str, Named] = {
     "sum_of_maxima": Named(sum_of_maxima, "a_i: independent N(0,1) entries", _D_D_SEED, {"D": 4, "d": 4, "seed": 0}),
     "pairwise_max": Named(pairwise_max, "A_i: independent N(0,1) entries", _D_D_SEED, {"D": 4, "d": 4, "seed": 0}),
     "min_pair": Named(min_pair, "-", {"d": int}, {"d": 3}),
+    "closest_pair": Named(closest_pair, "-", {"d": int}, {"d": 2}),
     "triangle_center": Named(triangle_center, "-", {"d": int}, {"d": 2}),
     "kth_largest": Named(kth_largest, "-", {"k": int, "d": int}, {"k": 2, "d": 1}),
     "position_sum": Named(position_sum, "-", {"positions": read_positions, "d": int}, {"positions": (0, 1, 2), "d": 2}),
