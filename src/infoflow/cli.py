@@ -1,6 +1,6 @@
 """The command line: one lazy group; every command lives in `infoflow.commands.<name>` and is loaded when it is called.
 
-Exit codes: 0 done, 1 the job failed, 2 the call was wrong. A traceback reaching the user is a bug.
+Exit codes: 0 done, 1 the job failed, 2 the call was wrong, 130 stopped by Ctrl-C. A traceback reaching the user is a bug.
 """
 
 import importlib
@@ -9,8 +9,10 @@ from typing import Any
 
 import click
 
+from infoflow.cost import available_memory, spelled_bytes
 from infoflow.errors import InfoFlowError, JobError, unknown
-from infoflow.memory import keep_freed_memory
+from infoflow.files import unwritten
+from infoflow.memory import keep_freed_memory, out_of_memory
 
 # name -> one line for `infoflow --help`; the module infoflow.commands.<name> defines `command`.
 COMMANDS: dict[str, str] = {
@@ -65,25 +67,43 @@ def main(argv: list[str] | None = None) -> None:
     keep_freed_memory()
     try:
         result: Any = cli.main(args=argv, prog_name="infoflow", standalone_mode=False)
-    except click.exceptions.Abort:
-        _fail("interrupted.", 1)
-    except click.ClickException as error:
-        context = getattr(error, "ctx", None)
-        hint = f" (try: {context.command_path} --help)" if context is not None else ""
-        _fail(error.format_message() + hint, 2)
-    except InfoFlowError as error:
-        _fail(str(error), 2)
-    except JobError as error:
-        _fail(str(error), 1)
-    except KeyboardInterrupt:
-        _fail("interrupted.", 130)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
-    else:
-        sys.exit(result if isinstance(result, int) else 0)
+    except (Exception, KeyboardInterrupt) as error:
+        ending = ending_of(error)
+        if ending is None:
+            raise
+        click.echo(f"infoflow: {ending[0]}", err=True)
+        sys.exit(ending[1])
+    sys.exit(result if isinstance(result, int) else 0)
 
 
-def _fail(message: str, code: int) -> None:
-    click.echo(f"infoflow: {message}", err=True)
-    sys.exit(code)
+def ending_of(error: BaseException) -> tuple[str, int] | None:
+    """The sentence and the exit code of a failure; None for a bug, whose traceback we want to see.
+
+    The checks of each call come first. What they cannot foresee ends here: memory that others took meanwhile, a full
+    disk, numbers beyond floating point, a nesting deeper than Python's stack.
+    """
+    if isinstance(error, click.exceptions.Abort):
+        error = error.__cause__ or KeyboardInterrupt()
+    if isinstance(error, KeyboardInterrupt):
+        return str(error) or "stopped by Ctrl-C; nothing was left half-written.", 130
+    if isinstance(error, click.ClickException):
+        context = getattr(error, "ctx", None)
+        hint = f" (try: {context.command_path} --help)" if context is not None else ""
+        return error.format_message() + hint, 2
+    if isinstance(error, InfoFlowError):
+        return str(error), 2
+    if isinstance(error, JobError):
+        return str(error), 1
+    if out_of_memory(error):
+        free = spelled_bytes(available_memory())
+        return f"expected the call to fit in memory, {free} of which are free now; take smaller sizes.", 1
+    if isinstance(error, OSError):
+        return unwritten(error), 1
+    if isinstance(error, OverflowError):
+        return f"expected numbers that floating point can hold, one is too large ({error}); take smaller ones.", 2
+    if isinstance(error, RecursionError):
+        return "expected an input that is nested less deeply, this one is beyond Python's stack; simplify it.", 2
+    return None

@@ -7,6 +7,10 @@ A message is one sentence: what was expected, what came, what to do.
 from difflib import get_close_matches
 
 
+NEAR = 0.7  # likeness (difflib's ratio) from which on a name is offered for another: a letter or two in six
+SHOWN = 60  # characters of a value that a sentence repeats
+
+
 class InfoFlowError(ValueError):
     """A wrong call: bad spelling, impossible shape, input outside the domain."""
 
@@ -15,8 +19,11 @@ class JobError(RuntimeError):
     """A right call whose job failed: a file that vanished, a search that ran out, a cluster that went away."""
 
 
-def unknown(kind: str, name: str, known: list[str]) -> InfoFlowError:
-    """The error for a name nobody knows, with the nearest one that exists."""
-    close = get_close_matches(name, known, n=1, cutoff=0.4)
+def unknown(kind: str, name: object, known: list[str]) -> InfoFlowError:
+    """The error for a name nobody knows, with the one that exists when it is near: few letters differ, or it goes on."""
+    text = " ".join(str(name).split())
+    text = text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+    close = get_close_matches(text, known, n=1, cutoff=NEAR)
+    close = close or [other for other in sorted(known) if len(text) >= 3 and other.startswith(text)][:1]
     hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}."
-    return InfoFlowError(f"unknown {kind} {name!r}; {hint}")
+    return InfoFlowError(f"unknown {kind} {text!r}; {hint}")

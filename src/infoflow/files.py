@@ -1,34 +1,85 @@
 """Files: written whole or not at all (a temporary name, then a rename); text from outside, read with care."""
 
+import errno
 import gzip
 import json
 import os
 import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from infoflow.errors import InfoFlowError
+from infoflow.errors import InfoFlowError, JobError
 
 LARGEST_TEXT = 1 << 30  # bytes of text read from one file, unpacked: a small archive may hold far more
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DISK_WORDS = ("No space left on device", "File too large", "Disk quota exceeded", "Input/output error")
+SMALLEST_SPACE = 64 << 10  # bytes that must be free where files are to be made
 
 
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path in the folder of `path`; rename it onto `path` on success, remove it on failure."""
+    """Yield a temporary path in the folder of `path`; rename it onto `path` on success, remove it on failure.
+
+    A disk that is full, or takes no file there, is a `JobError`: one sentence, and nothing half-written.
+    """
     final = Path(path)
-    final.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{final.name}.", suffix=final.suffix, dir=final.parent)
-    os.close(handle)
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=".", suffix=final.suffix, dir=final.parent)
+        os.close(handle)
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        raise JobError(unwritten(error, final)) from None
     temporary = Path(name)
     try:
         yield temporary
         temporary.chmod(0o644)
         temporary.replace(final)
+    except Exception as error:
+        if not disk_failed(error):
+            raise
+        raise JobError(unwritten(error, final)) from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def disk_failed(error: BaseException) -> bool:
+    """Whether the disk is what failed; safetensors and ONNX's protobuf say so in words alone."""
+    return isinstance(error, OSError) or any(words in str(error) for words in DISK_WORDS)
+
+
+def unwritten(error: BaseException, path: str | Path | None = None) -> str:
+    """One sentence for a file the system does not give or take."""
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    full = isinstance(error, OSError) and error.errno in FULL or any(words in str(error) for words in DISK_WORDS)
+    where = path if path is not None else getattr(error, "filename", None)
+    advice = "free some space and call again" if full else "check the path and its permissions"
+    return f"expected to read or write {where or 'a file'}, the system refused ({reason}); {advice}."
+
+
+def check_folder(path: Path) -> Path:
+    """Refuse, before any work, a folder in which no file can be made; what the check makes it removes again."""
+    made: list[Path] = []
+    try:
+        missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+        for folder in reversed(missing):
+            folder.mkdir()
+            made.append(folder)
+        with tempfile.TemporaryFile(dir=path) as file:
+            file.write(b"0" * SMALLEST_SPACE)
+            file.flush()
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise InfoFlowError(
+            f"expected a folder in which files can be made, {path} is none ({reason}); give another."
+        ) from None
+    finally:
+        for folder in reversed(made):
+            with suppress(OSError):  # somebody else has put a file there meanwhile: then it stays
+                folder.rmdir()
+    return path
 
 
 def write_text(path: str | Path, text: str) -> Path:

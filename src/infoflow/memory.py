@@ -1,4 +1,4 @@
-"""How the command's own process holds its memory."""
+"""How the command's own process holds its memory, and how running out of it is told apart from other failures."""
 
 import ctypes
 import platform
@@ -20,3 +20,18 @@ def keep_freed_memory() -> bool:
     mallopt = ctypes.CDLL(None).mallopt
     # -1: never give back. With this alone every tensor above 128 kB would be a mapping, made and undone each step.
     return bool(mallopt(M_MMAP_THRESHOLD, LARGEST)) and bool(mallopt(M_TRIM_THRESHOLD, -1))
+
+
+# Words of PyTorch's RuntimeErrors for tensors that cannot be had, or whose size does not even fit in 64 bits.
+NO_MEMORY = ("can't allocate memory", "not enough memory", "storage size calculation overflowed", "numel: integer")
+
+
+def out_of_memory(error: BaseException | None) -> bool:
+    """Whether memory is what failed, here or underneath (a failed capture of a CUDA graph hides it)."""
+    while error is not None:
+        if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # the latter is PyTorch's
+            return True
+        if isinstance(error, RuntimeError) and any(words in str(error).lower() for words in NO_MEMORY):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -1,0 +1,114 @@
+"""One checker of arguments: the command line and Python refuse the same values with the same sentence.
+
+Each function takes the name a person knows the value by, and returns the value in its plain type. numpy's integers and
+floats count as integers and numbers; text, booleans, NaN and infinity never do.
+"""
+
+import math
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+from infoflow.errors import SHOWN, InfoFlowError
+
+LARGEST = 2**53  # sizes and lengths: up to here every integer is a float, too
+LARGEST_SEED = 2**63 - 1  # what numpy and torch both take
+MOST_LENGTHS = 100_000  # in one range such as 8..4096:8
+
+
+def integer(name: str, value: Any, least: int = 1, most: int = LARGEST) -> int:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < least:
+        raise InfoFlowError(f"expected {name} to be an integer of at least {least}, got {shown(value)}.")
+    if int(value) > most:
+        raise InfoFlowError(f"expected {name} to be at most {most}, got {shown(int(value))}; take a smaller {name}.")
+    return int(value)
+
+
+def seed(value: Any, name: str = "seed") -> int:
+    return integer(name, value, 0, LARGEST_SEED)
+
+
+def number(name: str, value: Any, above: float = -math.inf, least: float = -math.inf) -> float:
+    """A finite real number, larger than `above` and not smaller than `least`."""
+    plain = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    found = _float(value) if plain else math.nan
+    if math.isfinite(found) and found > above and found >= least:
+        return found
+    wanted = "a finite number"
+    if math.isfinite(above):
+        wanted = f"a finite number above {above:g}"
+    elif math.isfinite(least):
+        wanted = f"a finite number of at least {least:g}"
+    raise InfoFlowError(f"expected {name} to be {wanted}, got {shown(value)}.")
+
+
+def eps(value: Any) -> float:
+    return number("eps", value, above=0)
+
+
+def seconds(value: Any) -> float:
+    return number("seconds", value, above=0)
+
+
+def weight_bound(value: Any) -> float | None:
+    """A positive number, or None for unbounded weights."""
+    return None if value is None else number("the weight bound", value, above=0)
+
+
+def choice(name: str, value: Any, options: Sequence[str]) -> str:
+    if not isinstance(value, str) or value not in options:
+        raise InfoFlowError(f"expected {name} to be one of {', '.join(options)}, got {shown(value)}.")
+    return value
+
+
+def lengths(text: str) -> list[int]:
+    """`8..4096` doubles from 8 to 4096; `8..64:8` steps by 8; `3,4,5` is a list; `64` is one length.
+
+    A range rises from a length of at least 1; what it holds is counted before it is made.
+    """
+    try:
+        if ".." not in text:
+            found = [int(part) for part in text.split(",")]
+            return [integer("a length", T) for T in found]
+        low, _, rest = text.partition("..")
+        high, colon, step = rest.partition(":")
+        first, last, stride = int(low), int(high), int(step) if colon else None
+    except InfoFlowError:
+        raise
+    except ValueError:
+        raise InfoFlowError(
+            f"expected lengths like 64, 3,4,5, 8..4096 or 8..64:8, got {shown(text)}; correct the range."
+        ) from None
+    integer("the first length of a range", first)
+    integer("the last length of a range", last)
+    if last < first:
+        raise InfoFlowError(f"expected a range that rises, got {shown(text)}; write {last}..{first}.")
+    if stride is None:
+        return [*(first * 2**k for k in range((last // first).bit_length()) if first * 2**k < last), last]
+    integer("the step of a range", stride)
+    count = (last - first) // stride + 1
+    if count > MOST_LENGTHS:
+        raise InfoFlowError(
+            f"expected at most {MOST_LENGTHS} lengths in a range, {shown(text)} holds {count}; take a larger step, or "
+            f"leave it out: {first}..{last} doubles."
+        )
+    return list(range(first, last + 1, stride))
+
+
+def shown(value: Any) -> str:
+    """A value as a sentence repeats it: short, and never itself a reason to fail."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >> 256:
+        return f"about {'-' if value < 0 else ''}10^{int((abs(value).bit_length() - 1) * math.log10(2))}"
+    try:
+        text = repr(value)
+    except Exception as error:  # a stranger's __repr__ may raise anything
+        return f"a {type(value).__name__} that cannot be shown ({type(error).__name__})"
+    text = " ".join(text.split())
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except (OverflowError, ValueError, TypeError):
+        return math.inf

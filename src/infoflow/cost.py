@@ -1,0 +1,137 @@
+"""What a call costs, from its sizes, before anything is made: an absurd one is refused with the number.
+
+    memory(size, "the scores of T=100000 tokens", "T")     refuses what does not fit
+    work(operations, rate, "the farthest points", "D")     refuses what takes too long, announces what takes long
+
+An estimate counts the largest arrays and the innermost operations alone, so a limit is a share of what is free. Limits:
+half of the free memory (of the machine, of the control group, of the process) and at most 64 GiB; one hour of work for
+a call that cannot be resumed. A call above 20 seconds says on standard error how long it will take.
+"""
+
+import math
+import sys
+from pathlib import Path
+
+from infoflow.errors import InfoFlowError
+
+SHARE = 0.5  # of the free memory that a call may be expected to take
+MOST_MEMORY = 64 << 30  # bytes; beyond it a size is a slip of the finger, whatever the machine
+UNKNOWN_MEMORY = 4 << 30  # a machine that does not say: assume what every laptop has
+MOST_SECONDS = 3600.0
+LONG = 20.0  # seconds from which on a call says how long it will take
+
+
+def memory(size: float, what: str, lower: str) -> None:
+    """Refuse `what` when its `size` in bytes is more than a call may take; `lower` names what makes it smaller."""
+    room = min(SHARE * available_memory(), MOST_MEMORY)
+    if not size <= room:
+        raise InfoFlowError(
+            f"expected {what} to fit in {spelled_bytes(room)} of memory, it needs about {spelled_bytes(size)}; "
+            f"lower {lower}."
+        )
+
+
+def work(operations: float, rate: float, what: str, lower: str) -> None:
+    """Refuse what takes longer than an hour at `rate` operations a second, and announce what takes long."""
+    took = operations / rate
+    if not took <= MOST_SECONDS:
+        raise InfoFlowError(
+            f"expected {what} to take at most {spelled_seconds(MOST_SECONDS)}, it would take about "
+            f"{spelled_seconds(took)}; lower {lower}."
+        )
+    announce(took, what)
+
+
+def announce(took: float, what: str) -> None:
+    """Say how long `what` will take, when that is long."""
+    if took >= LONG:
+        print(f"infoflow: {what} takes about {spelled_seconds(took)}.", file=sys.stderr, flush=True)
+
+
+def available_memory() -> int:
+    """Bytes this process may still take: the least of what machine, control groups and the process's limit leave."""
+    found = [_machine(), *_control_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")), _address_space()]
+    return max(0, min((size for size in found if size is not None), default=UNKNOWN_MEMORY))
+
+
+def spelled_bytes(size: float) -> str:
+    if not math.isfinite(size) or size >= 2**80:
+        return "more memory than there is"
+    for unit, power in (("TiB", 40), ("GiB", 30), ("MiB", 20)):
+        if size >= 2**power:
+            return f"{size / 2**power:,.3g} {unit}" if size < 1000 * 2**power else f"{size / 2**power:,.0f} {unit}"
+    return f"{size / 2**10:,.3g} KiB"
+
+
+def spelled_seconds(took: float) -> str:
+    if not math.isfinite(took) or took >= 1000 * 365 * 86400:
+        return "more than 1000 years"
+    for unit, size in (("years", 365 * 86400), ("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if took >= 2 * size:
+            return f"{took / size:,.0f} {unit}"
+    return "an hour" if took >= 3600 else f"{took:.0f} s"
+
+
+def _machine() -> int | None:
+    try:
+        fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def _control_groups(membership: Path, root: Path) -> list[int]:
+    """What the limits of the process's control group and of every group around it leave, in both versions."""
+    try:
+        lines = membership.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    left = []
+    for line in lines:
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0":
+            top, names = root, ("memory.max", "memory.current")
+        elif "memory" in controllers.split(","):
+            top, names = root / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        else:
+            continue
+        group = top / path.strip("/")
+        for folder in (group, *group.parents):
+            limit, used = (_count(folder / name) for name in names)
+            if limit is not None and used is not None:
+                left.append(limit - used + _reclaimable(folder))
+            if folder == top:
+                break
+    return left
+
+
+def _count(path: Path) -> int | None:
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):  # no such file; "max"
+        return None
+
+
+def _reclaimable(folder: Path) -> int:
+    """Pages of files that the group gives back when memory is short."""
+    try:
+        fields = dict(line.split() for line in (folder / "memory.stat").read_text(encoding="ascii").splitlines())
+        return int(fields["inactive_file"])
+    except (OSError, KeyError, ValueError):
+        return 0
+
+
+def _address_space() -> int | None:
+    """What a limit on the process's address space (ulimit -v) leaves."""
+    try:
+        import resource  # not on every system
+    except ImportError:
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
+        return None
+    try:
+        return limit - int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    except (OSError, ValueError):
+        return None
