@@ -73,7 +73,7 @@ def test_what_is_left_open_has_no_number() -> None:
         ("heads=4,4 embed=24,24,24", "one embed per layer"),
         ("haeds=4 embed=4", "heads"),
         ("heads=4 heads=4 embed=4", "twice"),
-        ("heads=0 embed=4", "positive"),
+        ("heads=0 embed=4", "at least 1"),
         ("heads=a embed=4", "integers"),
         ("heads embed=4", "key=value"),
         ("heads=4 embed=8 positions=relative", "positions"),

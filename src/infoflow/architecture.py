@@ -11,10 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from infoflow.arguments import LARGEST, choice, integer, shown
 from infoflow.errors import InfoFlowError, unknown
 
 Positions = Literal["none", "additive", "augmented", "joint"]
 Mask = Literal["none", "causal"]
+MOST_HEADS = 100_000  # in all layers together, and so of layers; the largest models in use have some 10,000
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")  # Hugging Face's names for their number
 
 
 @dataclass(frozen=True)
@@ -45,15 +48,17 @@ class Architecture:
         kv_heads: int | tuple[int, ...] | None = None,
         rotary: bool = False,
     ) -> None:
-        layers = (heads,) if isinstance(heads, int) else tuple(heads)
+        layers = tuple(heads) if isinstance(heads, (tuple, list)) else (heads,)
         if not layers:
             raise InfoFlowError("expected at least one layer, got heads=(); give heads as in heads=4,4.")
         put = object.__setattr__
         put(self, "heads", _positive("heads", layers, len(layers)))
         put(self, "embed", None if embed is None else _positive("embed", embed, len(layers)))
         put(self, "width", None if width is None else _positive("width", width, len(layers)))
-        put(self, "positions", _choice("positions", positions, get_args(Positions)))
-        put(self, "mask", _choice("mask", mask, get_args(Mask)))
+        if sum(self.heads) > MOST_HEADS:
+            raise InfoFlowError(f"expected at most {MOST_HEADS} heads in all layers, got {sum(self.heads)}.")
+        put(self, "positions", choice("positions", positions, get_args(Positions)))
+        put(self, "mask", choice("mask", mask, get_args(Mask)))
         put(self, "kv_heads", None if kv_heads is None else _positive("kv_heads", kv_heads, len(layers)))
         put(self, "rotary", bool(rotary))
         for layer, (h, total) in enumerate(zip(self.heads, self.embed or self.heads, strict=True), 1):
@@ -144,11 +149,16 @@ class Architecture:
     @classmethod
     def of(cls, arch: "Architecture | str") -> "Architecture":
         """An architecture as it is, or the one a spelling names: every verb takes either."""
-        return cls.parse(arch) if isinstance(arch, str) else arch
+        return arch if isinstance(arch, Architecture) else cls.parse(arch)
 
     @classmethod
     def parse(cls, spelling: str) -> "Architecture":
         """`heads=4,4 embed=24,24 width=64` (the last two may be left open), or `hf:PATH` for a Hugging Face config."""
+        if not isinstance(spelling, str):
+            raise InfoFlowError(
+                "expected an Architecture(heads=(4, 4), embed=24) or its spelling 'heads=4,4 embed=24', "
+                f"got {shown(spelling)}."
+            )
         if spelling.startswith("hf:"):
             return from_hugging_face(spelling[3:])
         known = ["heads", "embed", "width", "positions", "mask", "kv_heads", "rotary"]
@@ -187,12 +197,10 @@ def from_hugging_face(path: str | Path) -> Architecture:
         for name in names:
             if name in config and config[name] is not None:
                 value = config[name]
-                if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                    raise InfoFlowError(f"expected a positive integer for {name!r} in {file}, got {value!r}.")
-                return value
+                return integer(f"{name!r} in {file}", value, most=MOST_HEADS if name in LAYERS else LARGEST)
         return None
 
-    layers = read("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+    layers = read(*LAYERS)
     heads = read("num_attention_heads", "n_head", "num_heads", "n_heads")
     hidden = read("hidden_size", "n_embd", "d_model", "dim")
     for name, value in (("layers", layers), ("attention heads", heads), ("hidden size", hidden)):
@@ -220,27 +228,19 @@ def from_hugging_face(path: str | Path) -> Architecture:
 
 
 def _positive(name: str, value: int | tuple[int, ...], layers: int) -> tuple[int, ...]:
-    values = (value,) * layers if isinstance(value, int) else tuple(value)
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if len(values) == 1:
         values = values * layers
     if len(values) != layers:
-        raise InfoFlowError(f"expected one {name} per layer ({layers}), got {len(values)}: {name}={_join(values)}.")
-    if any(isinstance(v, bool) or not isinstance(v, int) or v < 1 for v in values):
-        raise InfoFlowError(f"expected positive integers for {name}, got {value!r}.")
-    return values
-
-
-def _choice(name: str, value: str, options: tuple[str, ...]) -> str:
-    if value not in options:
-        raise InfoFlowError(f"expected {name} to be one of {', '.join(options)}, got {value!r}.")
-    return value
+        raise InfoFlowError(f"expected one {name} per layer ({layers}), got {len(values)}: {name}={shown(values)}.")
+    return tuple(integer(name, v) for v in values)
 
 
 def _parse_value(key: str, value: str) -> Any:
     if key in ("positions", "mask"):
         return value
     if key == "rotary":
-        return _choice("rotary", value.lower(), ("true", "false")) == "true"
+        return choice("rotary", value.lower(), ("true", "false")) == "true"
     try:
         return tuple(int(part) for part in value.split(","))
     except ValueError:

@@ -42,12 +42,29 @@ def number(name: str, value: Any, above: float = -math.inf, least: float = -math
     raise InfoFlowError(f"expected {name} to be {wanted}, got {shown(value)}.")
 
 
+def interval(name: str, value: Any) -> tuple[float, float]:
+    """(low, high) with low < high, both finite."""
+    try:
+        low, high = value
+    except (TypeError, ValueError):
+        raise InfoFlowError(f"expected {name} to be two numbers (low, high), got {shown(value)}.") from None
+    ends = number(f"the lower end of {name}", low), number(f"the upper end of {name}", high)
+    if not ends[0] < ends[1]:
+        raise InfoFlowError(f"expected {name} (low, high) with low < high, got {shown(ends)}.")
+    return ends
+
+
 def eps(value: Any) -> float:
     return number("eps", value, above=0)
 
 
 def seconds(value: Any) -> float:
     return number("seconds", value, above=0)
+
+
+def attack_seconds(value: Any) -> float:
+    """0 leaves the attack out."""
+    return number("seconds", value, least=0)
 
 
 def weight_bound(value: Any) -> float | None:

@@ -1,6 +1,7 @@
 """The command line: one lazy group; every command lives in `infoflow.commands.<name>` and is loaded when it is called.
 
-Exit codes: 0 done, 1 the job failed, 2 the call was wrong, 130 stopped by Ctrl-C. A traceback reaching the user is a bug.
+Exit codes: 0 done, 1 the job failed, 2 the call was wrong, 130 stopped by Ctrl-C. A traceback reaching the user is a
+bug.
 """
 
 import importlib

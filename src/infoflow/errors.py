@@ -6,7 +6,6 @@ A message is one sentence: what was expected, what came, what to do.
 
 from difflib import get_close_matches
 
-
 NEAR = 0.7  # likeness (difflib's ratio) from which on a name is offered for another: a letter or two in six
 SHOWN = 60  # characters of a value that a sentence repeats
 
@@ -20,7 +19,7 @@ class JobError(RuntimeError):
 
 
 def unknown(kind: str, name: object, known: list[str]) -> InfoFlowError:
-    """The error for a name nobody knows, with the one that exists when it is near: few letters differ, or it goes on."""
+    """The error for a name nobody knows, with the nearest that exists where one is near: few letters differ, or are missing."""
     text = " ".join(str(name).split())
     text = text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
     close = get_close_matches(text, known, n=1, cutoff=NEAR)

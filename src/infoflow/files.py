@@ -53,7 +53,7 @@ def disk_failed(error: BaseException) -> bool:
 def unwritten(error: BaseException, path: str | Path | None = None) -> str:
     """One sentence for a file the system does not give or take."""
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    full = isinstance(error, OSError) and error.errno in FULL or any(words in str(error) for words in DISK_WORDS)
+    full = (isinstance(error, OSError) and error.errno in FULL) or any(words in str(error) for words in DISK_WORDS)
     where = path if path is not None else getattr(error, "filename", None)
     advice = "free some space and call again" if full else "check the path and its permissions"
     return f"expected to read or write {where or 'a file'}, the system refused ({reason}); {advice}."

@@ -5,14 +5,15 @@ from typing import Any
 
 import click
 
-from infoflow.commands.options import emit, json_option, seed_option
+from infoflow.arguments import attack_seconds
+from infoflow.commands.options import emit, json_option, seconds_option, seed_option
 
 
 @click.command("certify")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--target", "spelling", help="Target; default: the one the file names.")
 @click.option("-T", "--T", "T", type=int, help="Sequence length; default: the one the file names.")
-@click.option("--seconds", type=click.FloatRange(min=0), default=10.0, show_default=True, help="Attack time per file.")
+@seconds_option(10.0, "Attack time per file.", attack_seconds)
 @seed_option
 @json_option
 def command(

@@ -6,8 +6,18 @@ from typing import Any
 import click
 
 from infoflow.commands.flow_options import arch_argument, target_argument
-from infoflow.commands.options import device_option, emit, join_words, json_option, length_option
+from infoflow.commands.options import (
+    checked,
+    device_option,
+    emit,
+    join_words,
+    json_option,
+    length_option,
+    resumable,
+    seconds_option,
+)
 from infoflow.errors import JobError
+from infoflow.files import check_folder
 
 
 @click.command("fit")
@@ -43,9 +53,10 @@ from infoflow.errors import JobError
     type=click.Path(path_type=Path),
     default=Path("out/fit"),
     show_default=True,
+    callback=checked(check_folder),
     help="Folder of finished runs, weights and checkpoints: the same call goes on where it stopped.",
 )
-@click.option("--seconds", type=float, default=None, help="Stop cleanly after this time; call again to go on.")
+@seconds_option(None, "Stop cleanly after this time; call again to go on.")
 @json_option
 def command(
     target: str, arch: tuple[str, ...], T: int, seeds: int, device: str, engine: str, address: str | None,
@@ -66,7 +77,8 @@ def command(
         recipe["epochs"] = Recipe().epochs
     asked, shape, wanted = parse(target), Architecture.parse(join_words(arch)), Recipe(**recipe)
     runs = [Run(asked, shape, T, seed, wanted) for seed in range(seeds)]
-    results = fit_many(runs, store, device, engine, keep_weights=True, seconds=seconds, address=address)
+    with resumable(store):
+        results = fit_many(runs, store, device, engine, keep_weights=True, seconds=seconds, address=address)
     found = [result for result in results if result is not None]
     unfinished = len(runs) - len(found)
     if as_json:

@@ -1,31 +1,64 @@
-"""What every command shares: `--json`, `-T`, `--out`, ARCH as one word or several, ranges, JSON with fractions."""
+"""What every command shares: `--json`, `-T`, `--seed`, `--out`, ARCH as one word or several, JSON with fractions."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import click
 
-from infoflow.errors import InfoFlowError
+from infoflow import arguments
+from infoflow.files import check_folder
 
 VERSION = 1  # of the JSON every command prints
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
 length_option = click.option("-T", "--T", "T", type=int, required=True, help="Sequence length.")
-seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random.")
 device_option = click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:K.")
 
 
-def out_option(default: str) -> Callable[[Any], Any]:
+def checked(check: Callable[[Any], Any]) -> Callable[[Any, Any, Any], Any]:
+    """A click callback: the check Python's callers meet, before any work; what was not given stays None."""
+    return lambda context, parameter, value: None if value is None else check(value)
+
+
+seed_option = click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    callback=checked(arguments.seed),
+    help="Seed of everything random.",
+)
+
+
+def seconds_option(default: float | None, help: str, check: Callable[[Any], Any] = arguments.seconds) -> Any:
+    return click.option(
+        "--seconds", type=float, default=default, show_default=default is not None, callback=checked(check), help=help
+    )
+
+
+def out_option(default: str | None, help: str = "Folder for the files made.") -> Callable[[Any], Any]:
+    """A folder that is tried before the work, for a place where nothing can be written is found soon enough."""
     return click.option(
         "--out",
         type=click.Path(file_okay=False, path_type=Path),
-        default=Path(default),
-        show_default=True,
-        help="Folder for the files made.",
+        default=None if default is None else Path(default),
+        show_default=default is not None,
+        callback=checked(check_folder),
+        help=help,
     )
+
+
+@contextmanager
+def resumable(folder: Path) -> Iterator[None]:
+    """Ctrl-C in a call that keeps what is done says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"stopped by Ctrl-C; the same call goes on from what is in {folder}.") from None
 
 
 def encode(value: Any) -> Any:
@@ -55,23 +88,3 @@ def emit(payload: dict[str, Any]) -> None:
 def join_words(words: tuple[str, ...]) -> str:
     """ARCH may be one quoted word or several."""
     return " ".join(words)
-
-
-def parse_range(text: str) -> list[int]:
-    """`8..4096` doubles from 8 to 4096; `8..64:8` steps by 8; `3,4,5` is a list; `64` is one length."""
-    try:
-        if ".." not in text:
-            return [int(part) for part in text.split(",")]
-        low, high = text.split("..")
-        if ":" in high:
-            end, step = high.split(":")
-            return list(range(int(low), int(end) + 1, int(step)))
-        values, value = [], int(low)
-        while value < int(high):
-            values.append(value)
-            value *= 2
-        return [*values, int(high)]
-    except ValueError:
-        raise InfoFlowError(
-            f"expected lengths like 64, 3,4,5, 8..4096 or 8..64:8, got {text!r}; correct the range."
-        ) from None

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from infoflow.commands.options import emit, json_option, out_option, seed_option
+from infoflow.commands.options import emit, json_option, out_option, seconds_option, seed_option
 from infoflow.errors import InfoFlowError
 from infoflow.files import write_json
 from infoflow.progress import Progress
@@ -16,7 +16,7 @@ from infoflow.progress import Progress
 @click.argument("model")
 @click.option("--target", "spelling", help="Target; default: the one the file names.")
 @click.option("-T", "--T", "T", type=int, help="Sequence length; default: the one the file names.")
-@click.option("--seconds", type=float, default=60.0, show_default=True, help="Time for the search.")
+@seconds_option(60.0, "Time for the search.")
 @click.option("--d", "d", type=int, default=3, show_default=True, help="Dimension (hardmax only).")
 @click.option("--n", "n", type=int, default=5, show_default=True, help="Length (hardmax only).")
 @seed_option

@@ -5,8 +5,9 @@ from typing import Any
 
 import click
 
-from infoflow.commands.options import device_option, emit, json_option
+from infoflow.commands.options import device_option, emit, json_option, out_option, resumable, seconds_option
 from infoflow.errors import InfoFlowError, JobError
+from infoflow.files import check_folder
 
 ALL = Path("out/reproduce")  # where `all` and single items go when --out is not given
 
@@ -20,8 +21,8 @@ ALL = Path("out/reproduce")  # where `all` and single items go when --out is not
 @click.option(
     "--data", type=click.Path(file_okay=False, path_type=Path), help="Folder with data the project never ships."
 )
-@click.option("--seconds", type=float, help="Stop training cleanly after this long; the same call goes on.")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for the files made.")
+@seconds_option(None, "Stop training cleanly after this long; the same call goes on.")
+@out_option(None)
 @device_option
 @json_option
 def command(
@@ -75,7 +76,8 @@ def _one(name: str, folder: Path, as_json: bool, options: dict[str, Any]) -> dic
     if not as_json:
         entry, preset = find(name), options["preset"]
         click.echo(f"{name}: {entry.title}\n{preset}: {entry.quick if preset == 'quick' else entry.full}\n")
-    result = reproduce(name, out=folder, **options)
+    with resumable(folder):
+        result = reproduce(name, out=check_folder(folder), **options)
     if not as_json:
         click.echo((folder / "table.md").read_text(encoding="utf-8"))
         click.echo(f"{result['seconds']} s; everything is in {folder}\n")

@@ -8,7 +8,7 @@ import click
 
 from infoflow.architecture import Architecture
 from infoflow.commands.flow_options import arch_argument, target_argument
-from infoflow.commands.options import emit, join_words, json_option, seed_option
+from infoflow.commands.options import emit, join_words, json_option, out_option, seed_option
 from infoflow.errors import InfoFlowError
 from infoflow.flow.trace import check_length, trace
 from infoflow.targets import Target, parse
@@ -22,7 +22,7 @@ from infoflow.targets import Target, parse
 @seed_option
 @click.option("--ties", type=click.Choice(["first", "last", "all"]), default="first", show_default=True)
 @click.option("--cls-attends", is_flag=True, help="Let the CLS attend in every layer, also without a read.")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Write the figure into this folder.")
+@out_option(None, "Write the figure into this folder.")
 @json_option
 def command(
     target: str,

@@ -40,7 +40,7 @@ def refute(
     began = time.monotonic()
     if not seconds > 0:
         raise InfoFlowError(f"expected seconds > 0, got {seconds!r}.")
-    target = target_of(target)
+    target = target_of(target) if isinstance(target, str) else target  # else a function, or the adapter's own
     problem = problem_of(model, target, T, domain, seed)
     generator = torch.Generator().manual_seed(seed)
     theta = _starts(problem, generator)

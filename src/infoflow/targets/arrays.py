@@ -31,9 +31,15 @@ def as_tokens(X: Any, dim: int) -> Array:
     if not is_torch(X):
         try:
             X = np.asarray(X)
+            if np.iscomplexobj(X):
+                raise TypeError
             X = X if np.issubdtype(X.dtype, np.floating) else X.astype(np.float64)
-        except (TypeError, ValueError):
-            raise InfoFlowError(f"expected tokens as numbers of shape (..., T, {dim}), got something else.") from None
+        except (TypeError, ValueError, OverflowError):
+            raise InfoFlowError(
+                f"expected tokens as real numbers of shape (..., T, {dim}), got something else."
+            ) from None
+    elif X.is_complex():
+        raise InfoFlowError(f"expected tokens as real numbers of shape (..., T, {dim}), got complex ones.")
     elif not X.is_floating_point():
         X = X.double()
     if X.ndim < 2 or X.shape[-1] != dim:

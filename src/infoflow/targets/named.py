@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from infoflow import arguments, cost
 from infoflow.errors import InfoFlowError
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import Edge, NormOfSum, TreeScore, factor
@@ -17,6 +18,9 @@ from infoflow.targets.target import Target
 from infoflow.targets.terms import Extremum, KthLargest, PositionSum
 
 CANDIDATES = 1024  # random points from which separated minimisers are chosen
+MOST_POSITIONS = 10**6  # named one by one in a target; beyond this a run is a slip of the finger
+FARTHEST_RATE = 1e8  # candidate coordinates compared in a second (measured on one core)
+RANK_RATE = 1e9  # d^3 of a d x d matrix whose rank is found, in a second
 
 
 def d_retrieval(D: int = 4, d: int = 4, seed: int = 0, sets: Sequence[Sequence[int]] | None = None) -> Target:
@@ -25,8 +29,10 @@ def d_retrieval(D: int = 4, d: int = 4, seed: int = 0, sets: Sequence[Sequence[i
     `sets` holds D sets S_i of 0-based positions (default: all). The head-count theorem's hypotheses hold.
     """
     _at_least(D=(D, 1), d=(d, 1), seed=(seed, 0))
-    if sets is not None and len(sets) != D:
-        raise InfoFlowError(f"expected D={D} position sets, got {len(sets)}.")
+    if sets is not None:
+        sets = [_checked(positions) for positions in sets] if isinstance(sets, Sequence) else ()
+        if len(sets) != D:
+            raise InfoFlowError(f"expected D={D} position sets, got {len(sets)}.")
     terms = []
     for i, z in enumerate(separated_points(D, d, seed)):
         unary = Polynomial.quadratic(np.eye(d) / d, -2 * z / d, float(z @ z) / d)
@@ -87,7 +93,7 @@ def position_sum(positions: Sequence[int] = (0, 1, 2), d: int = 2) -> Target:
     `positions` are 0-based here and 1-based in the spelling.
     """
     _at_least(d=(d, 1))
-    term = PositionSum(tuple(positions), d, name="sum")
+    term = PositionSum(_checked(positions), d, name="sum")
     keys = {"positions": spell_positions(term.positions), "d": d}
     return Target((term,), Polynomial.identity(d), d, spell("position_sum", keys), sampler="normal")
 
@@ -129,13 +135,23 @@ class Named:
 
 def separated_points(D: int, d: int, seed: int) -> np.ndarray:
     """D points of the open cube, each the farthest of many random candidates from those already chosen."""
-    candidates = np.random.default_rng(seed).uniform(0.1, 0.9, (max(CANDIDATES, 4 * D), d))
+    count = max(CANDIDATES, 4 * D)
+    cost.work(D * count * d, FARTHEST_RATE, f"choosing {D} points of dimension {d} far from each other", "D or d")
+    candidates = np.random.default_rng(seed).uniform(0.1, 0.9, (count, d))
     chosen = [candidates[0]]
     distance = np.full(len(candidates), np.inf)
     for _ in range(D - 1):
         distance = np.minimum(distance, ((candidates - chosen[-1]) ** 2).sum(1))
         chosen.append(candidates[distance.argmax()])
     return np.array(chosen)
+
+
+def _checked(positions: Sequence[int]) -> tuple[int, ...]:
+    try:
+        found = list(positions)
+    except TypeError:
+        raise InfoFlowError(f"expected a list of positions, got {arguments.shown(positions)}.") from None
+    return tuple(arguments.integer("a position", p, 0, MOST_POSITIONS - 1) for p in found)
 
 
 def spell(name: str, keys: dict[str, Any]) -> str:
@@ -159,27 +175,37 @@ def spell_sets(sets: Sequence[Sequence[int]]) -> str:
 
 def read_positions(text: str) -> tuple[int, ...]:
     """`1..3+7` is (0, 1, 2, 6)."""
-    found: list[int] = []
+    found: set[int] = set()
     for run in text.split("+"):
         low, _, high = run.partition("..")
         first, last = int(low), int(high or low)
         if not 1 <= first <= last <= MOST_POSITIONS:
             raise ValueError(text)
-        found.extend(range(first - 1, last))
-    return tuple(found)
+        found.update(range(first - 1, last))
+    return tuple(sorted(found))
 
 
 def read_sets(text: str) -> tuple[tuple[int, ...], ...]:
-    return tuple(read_positions(part) for part in text.split("/"))
-
-
-MOST_POSITIONS = 10**7  # a spelling is a line of text; beyond this a run is a slip of the finger
+    found = []
+    for part in text.split("/"):
+        found.append(read_positions(part))
+        if sum(map(len, found)) > MOST_POSITIONS:
+            raise ValueError(text)
+    return tuple(found)
 
 
 def _at_least(**keys: tuple[int, int]) -> None:
-    for key, (value, least) in keys.items():
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-            raise InfoFlowError(f"expected {key} to be an integer of at least {least}, got {value!r}.")
+    """Every key an integer from its least value on, and the target of these sizes one that this machine can hold.
+
+    The outer map of D terms has a D x D table of exponents; each of the k - 1 edges of a term has five matrices of
+    d x d numbers, and the rank of one of them is found.
+    """
+    sizes = {key: arguments.integer(key, *given, most=arguments.LARGEST_SEED) for key, given in keys.items()}
+    D, d, k = sizes.get("D", 1), sizes.get("d", 1), sizes.get("k", sizes.get("length", 2))
+    what = f"a target with {', '.join(f'{key}={size}' for key, size in sizes.items() if key != 'seed')}"
+    lower = " or ".join(key for key in sizes if key != "seed")
+    cost.memory(24 * D**2 + 48 * D * k * d**2, what, lower)
+    cost.work(D * k * d**3, RANK_RATE, what, lower)
 
 
 _D_D_SEED: dict[str, Callable[[str], Any]] = {"D": int, "d": int, "seed": int}

@@ -121,7 +121,8 @@ class Polynomial:
         matrix = np.asarray(matrix, dtype=np.float64)
         d = matrix.shape[0]
         unit = np.eye(d, dtype=np.int64)
-        pairs = [(i, j) for i in range(d) for j in range(i, d)]
+        both = np.triu(matrix + matrix.T)  # twice the diagonal, which alone is 0 where M_ii is
+        pairs = [(int(i), int(j)) for i, j in zip(*np.nonzero(both), strict=True)]
         squares = np.array([unit[i] + unit[j] for i, j in pairs], dtype=np.int64).reshape(-1, d)
         weights = np.array([matrix[i, i] if i == j else matrix[i, j] + matrix[j, i] for i, j in pairs])
         exponents = np.vstack([squares, unit, np.zeros((1, d), dtype=np.int64)])

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from infoflow.arguments import shown
 from infoflow.errors import InfoFlowError, unknown
 from infoflow.targets.named import NAMED
 from infoflow.targets.target import Target
@@ -12,12 +13,16 @@ from infoflow.targets.target import Target
 
 def target_of(target: Target | str) -> Target:
     """A target as it is, or the one a spelling names: every verb takes either."""
-    return parse(target) if isinstance(target, str) else target
+    return target if isinstance(target, Target) else parse(target)
 
 
 def parse(spelling: str, files: bool = True) -> Target:
     """The target a spelling names. `files=False` refuses `file.py:NAME`: use it on spellings read from a file, which
     must not be able to run code."""
+    if not isinstance(spelling, str):
+        raise InfoFlowError(
+            f"expected a target or its spelling such as 'pairwise_max:D=4,d=4', got {shown(spelling)}; see iflow.targets."
+        )
     name, colon, rest = spelling.strip().partition(":")
     path, _, attribute = spelling.strip().rpartition(":")
     if path.endswith(".py") or name.endswith(".py"):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from infoflow import arguments, cost
 from infoflow.errors import InfoFlowError
 from infoflow.targets import sampling
 from infoflow.targets.arrays import (
@@ -68,8 +69,7 @@ class Target:
                 raise InfoFlowError(f"expected terms on tokens of dimension {self.dim}, got one of {term.dim}.")
         if isinstance(self.outer, Polynomial) and self.outer.inputs != self.values:
             raise InfoFlowError(f"expected an outer map of {self.values} values, got one of {self.outer.inputs}.")
-        if not self.domain[0] < self.domain[1]:
-            raise InfoFlowError(f"expected a domain (low, high) with low < high, got {self.domain}.")
+        object.__setattr__(self, "domain", arguments.interval("domain", self.domain))
         sampling.check(self.sampler)
 
     @classmethod
@@ -96,8 +96,7 @@ class Target:
 
     def check_length(self, T: int) -> None:
         """Refuse a sequence length this target is not defined for."""
-        if T < 1:
-            raise InfoFlowError(f"expected a sequence length of at least 1, got T={T}.")
+        arguments.integer("T", T)
         for term in self.terms:
             term.check_length(T)
 
@@ -147,8 +146,10 @@ class Target:
     ) -> Array:
         """Inputs (batch, T, d) from the law named by `sampler`; a generator, when given, stands in for the seed."""
         self.check_length(T)
-        lead = (batch,) if isinstance(batch, int) else tuple(batch)
-        shape = (*lead, T, self.dim)
+        lead = tuple(batch) if isinstance(batch, tuple) else (batch,)
+        shape = (*(arguments.integer("batch", size, 0) for size in lead), int(T), self.dim)
+        cost.memory(16 * math.prod(shape), f"a sample of shape {shape}", "batch or T")
+        seed = arguments.seed(seed)
         return sampling.draw(self.sampler, shape, self.domain, seed, generator, kind, device, dtype)
 
     def comparison(self, T: int) -> "Comparison":
