@@ -19,7 +19,7 @@ class JobError(RuntimeError):
 
 
 def unknown(kind: str, name: object, known: list[str]) -> InfoFlowError:
-    """The error for a name nobody knows, with the nearest that exists where one is near: few letters differ, or are missing."""
+    """The error for a name nobody knows, with one that exists where it is near: few letters differ, or are missing."""
     text = " ".join(str(name).split())
     text = text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
     close = get_close_matches(text, known, n=1, cutoff=NEAR)

@@ -48,7 +48,7 @@ def test_all_of_them_on_one_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_an_item_that_fails_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     choose(monkeypatch, "softmax_attention/figure4", "infoflow/figures")
-    done = call("all", "--seconds", "-1", "--out", str(tmp_path), "--json")
+    done = call("all", "--seconds", "1e-9", "--out", str(tmp_path), "--json")
     assert isinstance(done.exception, JobError)
     assert "softmax_attention/figure4 did not" in str(done.exception)
     results = json.loads(done.stdout)["results"]

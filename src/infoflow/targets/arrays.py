@@ -35,11 +35,9 @@ def as_tokens(X: Any, dim: int) -> Array:
                 raise TypeError
             X = X if np.issubdtype(X.dtype, np.floating) else X.astype(np.float64)
         except (TypeError, ValueError, OverflowError):
-            raise InfoFlowError(
-                f"expected tokens as real numbers of shape (..., T, {dim}), got something else."
-            ) from None
+            raise InfoFlowError(f"expected tokens as real numbers (..., T, {dim}), got something else.") from None
     elif X.is_complex():
-        raise InfoFlowError(f"expected tokens as real numbers of shape (..., T, {dim}), got complex ones.")
+        raise InfoFlowError(f"expected tokens as real numbers (..., T, {dim}), got complex ones.")
     elif not X.is_floating_point():
         X = X.double()
     if X.ndim < 2 or X.shape[-1] != dim:

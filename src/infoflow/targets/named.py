@@ -19,6 +19,7 @@ from infoflow.targets.terms import Extremum, KthLargest, PositionSum
 
 CANDIDATES = 1024  # random points from which separated minimisers are chosen
 MOST_POSITIONS = 10**6  # named one by one in a target; beyond this a run is a slip of the finger
+MOST_COMPARED = 1000  # tokens of one tuple: the counts of comparisons are T^k
 FARTHEST_RATE = 1e8  # candidate coordinates compared in a second (measured on one core)
 RANK_RATE = 1e9  # d^3 of a d x d matrix whose rank is found, in a second
 
@@ -106,7 +107,7 @@ def max_plus_min() -> Target:
 
 def star(k: int = 3, d: int = 4, seed: int = 0) -> Target:
     """max_{t1..tk} sum_{v != 2} x(t_v)' A_v x(t_2), every token paired with the second."""
-    _at_least(k=(k, 2), d=(d, 1), seed=(seed, 0))
+    _at_least(k=(k, 2, MOST_COMPARED), d=(d, 1), seed=(seed, 0))
     matrices = np.random.default_rng(seed).standard_normal((k - 1, d, d))
     leaves = [v for v in range(k) if v != 1]
     edges = tuple(Edge(v, 1, *factor(A)) for v, A in zip(leaves, matrices, strict=True))
@@ -116,7 +117,7 @@ def star(k: int = 3, d: int = 4, seed: int = 0) -> Target:
 
 def chain(length: int = 3, d: int = 4, seed: int = 0) -> Target:
     """max_{t1..tk} sum_v x(t_v)' A_v x(t_{v+1}), a chain of k = length tokens."""
-    _at_least(length=(length, 2), d=(d, 1), seed=(seed, 0))
+    _at_least(length=(length, 2, MOST_COMPARED), d=(d, 1), seed=(seed, 0))
     matrices = np.random.default_rng(seed).standard_normal((length - 1, d, d))
     edges = tuple(Edge(v, v + 1, *factor(A)) for v, A in enumerate(matrices))
     term = Extremum(TreeScore((None,) * length, edges, d), name="max")
@@ -194,16 +195,18 @@ def read_sets(text: str) -> tuple[tuple[int, ...], ...]:
     return tuple(found)
 
 
-def _at_least(**keys: tuple[int, int]) -> None:
-    """Every key an integer from its least value on, and the target of these sizes one that this machine can hold.
+def _at_least(**keys: tuple[int, ...]) -> None:
+    """Every key an integer from its least value on (up to its largest, where one is given), and the target of these
+    sizes one that this machine can hold.
 
     The outer map of D terms has a D x D table of exponents; each of the k - 1 edges of a term has five matrices of
     d x d numbers, and the rank of one of them is found.
     """
-    sizes = {key: arguments.integer(key, *given, most=arguments.LARGEST_SEED) for key, given in keys.items()}
+    sizes = {key: arguments.integer(key, *given) for key, given in keys.items() if key != "seed"}
+    if "seed" in keys:
+        arguments.seed(keys["seed"][0])
     D, d, k = sizes.get("D", 1), sizes.get("d", 1), sizes.get("k", sizes.get("length", 2))
-    what = f"a target with {', '.join(f'{key}={size}' for key, size in sizes.items() if key != 'seed')}"
-    lower = " or ".join(key for key in sizes if key != "seed")
+    what, lower = f"a target with {', '.join(f'{key}={n}' for key, n in sizes.items())}", " or ".join(sizes)
     cost.memory(24 * D**2 + 48 * D * k * d**2, what, lower)
     cost.work(D * k * d**3, RANK_RATE, what, lower)
 

@@ -20,9 +20,7 @@ def parse(spelling: str, files: bool = True) -> Target:
     """The target a spelling names. `files=False` refuses `file.py:NAME`: use it on spellings read from a file, which
     must not be able to run code."""
     if not isinstance(spelling, str):
-        raise InfoFlowError(
-            f"expected a target or its spelling such as 'pairwise_max:D=4,d=4', got {shown(spelling)}; see iflow.targets."
-        )
+        raise InfoFlowError(f"expected a target or its spelling such as 'pairwise_max:D=4,d=4', got {shown(spelling)}.")
     name, colon, rest = spelling.strip().partition(":")
     path, _, attribute = spelling.strip().rpartition(":")
     if path.endswith(".py") or name.endswith(".py"):
