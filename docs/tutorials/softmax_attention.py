@@ -35,7 +35,7 @@ f = parse("sin(2*x11)+x11*x12", d=1, n=2)
 for variant in ("two-layer", "quadratic"):
     net = grid_approximator(f, 1, 2, g=16, variant=variant)
     print(f"4. {variant}: {net.heads['built']} heads (paper: {net.heads['paper']})")
-    print(f"   error in the {net.certificate.assumptions[0]}: at most {net.certificate.bound:.3f}")
+    print(f"   {net.certificate.claim.quantity}: at most {net.certificate.bound:.3f}")
 
 # 5. Gradient descent in context: examples and weights are the input, each layer makes one step.
 generator = torch.Generator().manual_seed(1)

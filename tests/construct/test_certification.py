@@ -9,10 +9,12 @@ from click.testing import CliRunner
 
 import infoflow as iflow
 from infoflow import targets as it
-from infoflow.certificates import Certificate
+from infoflow.certificates import Certificate, Claim
 from infoflow.certificates import attack as attack_module
 from infoflow.certificates.attack import attack
 from infoflow.cli import cli
+
+CLAIM = Claim("|network - target|", 0.2, "every sequence")
 
 
 @pytest.mark.parametrize("eps", [0.5, 0.01])
@@ -43,9 +45,10 @@ def test_attack_finds_a_planted_error():
 
 
 def test_a_successful_attack_falsifies():
-    broken = Certificate(0.1, "exact").with_attack(0.2)
+    broken = Certificate(CLAIM, 0.1, "exact").with_attack(0.2)
     assert not broken.holds
-    assert "above the bound" in broken.reasons[0]
+    assert "the attack found 0.2" in broken.reasons[0]
+    assert not Certificate(CLAIM, 0.1, "exact").with_attack(float("nan")).holds
 
 
 @pytest.mark.parametrize(
@@ -57,7 +60,8 @@ def test_damaged_certificates_are_refused(payload):
 
 
 def test_certificate_round_trip():
-    certificate = Certificate(0.1, "exact", ("a",), 0.05, True, (), {"softmax": 0.1}, {"float32": 0.2})
+    parts, measured = {"softmax": 0.1}, {"float32": 0.2}
+    certificate = Certificate(CLAIM, 0.1, "exact", ("a",), ("b",), 0.05, ("c",), parts, measured)
     assert Certificate.from_json(json.loads(json.dumps(certificate.to_json()))) == certificate
 
 
@@ -122,7 +126,7 @@ def test_a_batch_of_long_sequences_fits_in_memory():
 
 
 def test_certify_attacks_with_the_batch_that_fits(monkeypatch):
-    monkeypatch.setattr(attack_module, "MEMORY", 1)
+    monkeypatch.setattr(attack_module, "MEMORY", attack_module.CLIMBING * 5 * 5)
     seen = []
     network = iflow.build("min_pair", 5, 0.5)
     network.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))

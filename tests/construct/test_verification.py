@@ -98,8 +98,12 @@ def test_a_small_deviation_is_bounded_and_holds():
 def test_a_longer_sequence_has_a_larger_bound():
     network, target, T, _ = made("pairs")
     certificate = certify(network, target, 4 * T, seconds=0.1, balls=False)
+    assert not certificate.holds  # the file was asked for 0.1
+    assert "above what was asked, 0.1" in certificate.why_not[0]
+    certificate = certify(network, target, 4 * T, seconds=0.1, balls=False, eps=0.2)
     assert certificate.holds
     assert certificate.bound > network.certificate.bound
+    assert "every sequence of 20 tokens in [-1, 1]^2" in str(certificate.claim)
 
 
 def test_another_kind_of_network_is_refused():
@@ -108,7 +112,7 @@ def test_another_kind_of_network_is_refused():
     plain = Transformer(TransformerConfig(2, (1, 1), (4, 4), (8, 8), activation="gelu")).double()
     with pytest.raises(iflow.InfoFlowError, match="target"):
         certify(plain, seconds=0.1)
-    with pytest.raises(iflow.InfoFlowError, match="made by build"):
+    with pytest.raises(iflow.InfoFlowError, match="activation='tanh'"):
         certify(plain, it.pairwise_max(1, 2), 4, seconds=0.1)
     with pytest.raises(iflow.InfoFlowError, match="certificate"):
         certify(object())

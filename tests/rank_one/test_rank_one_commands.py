@@ -61,7 +61,7 @@ def test_context_map(data: Path, tmp_path: Path, scale: str) -> None:
     assert f"scale {scale}" in context_map.text(json.loads(json.dumps(encode(report))))
     assert report["float64"] == (scale == "auto")
     loaded = files.load(report["path"])
-    assert loaded.certificate.parts["log10_gap"] == pytest.approx(report["certificate"]["log10_gap"])
+    assert loaded.certificate.bound == pytest.approx(report["log10_gap"])
 
 
 def test_equivariant(tmp_path: Path) -> None:

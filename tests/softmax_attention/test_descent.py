@@ -36,7 +36,9 @@ def test_a_hundred_steps_track_gradient_descent(name, limit):
     assert net.domain.source.startswith(A_PRIORI)
     assert run.deviation <= limit
     assert run.deviation <= net.certificate.bound
-    assert net.attack(0, 1.0) == run.deviation
+    checked = net.check(net.certificate)
+    assert checked.attacked is None  # there is no other input than the data: a run is no attack
+    assert checked.measured["deviation on the data"] == run.deviation
     assert net.heads_per_step == 2 * 5
     assert net.heads == 1000
 
@@ -142,7 +144,7 @@ def test_inputs_outside_the_domain_are_refused():
     with pytest.raises(InfoFlowError, match="shape"):
         net.run(problem(2, 20))
     with pytest.raises(InfoFlowError, match="built with data"):
-        net.attack()
+        net.check(net.certificate)
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,3 @@
-from infoflow.certificates.certificate import Certificate
+from infoflow.certificates.certificate import Certificate, Claim, asked_of, error_claim, stated_limit
 
-__all__ = ["Certificate"]
+__all__ = ["Certificate", "Claim", "asked_of", "error_claim", "stated_limit"]

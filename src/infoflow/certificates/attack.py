@@ -13,7 +13,8 @@ import numpy as np
 
 from infoflow.progress import Progress
 
-MEMORY = 2**31  # bytes of attention maps in one batch
+MEMORY = 2**30  # bytes of attention maps in one batch
+CLIMBING, LOOKING = 48, 16  # bytes a pair of tokens and head, with gradients and without
 
 
 class Attack(NamedTuple):
@@ -32,7 +33,9 @@ def attack(
     seed: int = 0,
     batch: int = 64,
     device: str = "cpu",
+    climb: bool = True,
 ) -> Attack:
+    """`climb`: follow the gradient from every start; without it the starts alone are tried, which takes less memory."""
     import torch
 
     rng = np.random.default_rng(seed)
@@ -46,7 +49,8 @@ def attack(
         while round_number == 0 or time.monotonic() < end:
             start = starts(rng, batch, T, len(low), round_number)
             X = lo + (hi - lo) * torch.as_tensor(start, device=device)
-            for found, where in _ascend(network, target, X, lo, hi, end, round_number):
+            walk = _ascend(network, target, X, lo, hi, end, round_number) if climb else _look(network, target, X)
+            for found, where in walk:
                 tried += len(X)
                 if found > best:
                     best, worst = found, where
@@ -57,7 +61,12 @@ def attack(
 
 def batch_of(heads: int, T: int, most: int = 64) -> int:
     """Sequences whose attention maps, gradients and pair scores (about six numbers of 8 bytes a pair) fit in MEMORY."""
-    return max(1, min(most, MEMORY // (48 * heads * T * T)))
+    return max(1, min(most, MEMORY // (CLIMBING * heads * T * T)))
+
+
+def fits(heads: int, T: int, bytes_a_pair: int) -> bool:
+    """One sequence's attention maps fit in MEMORY."""
+    return bytes_a_pair * heads * T * T <= MEMORY
 
 
 def starts(rng: np.random.Generator, batch: int, T: int, d: int, round_number: int) -> np.ndarray:
@@ -95,18 +104,33 @@ def _ascend(network: Any, target: Any, X: Any, lo: Any, hi: Any, end: float, rou
         for step in range(1, steps + 1):
             error = network(x) - target(x)
             flat = error.reshape(len(x), -1)
-            size = flat.detach().abs().amax(1)
-            top = int(size.argmax())
-            yield float(size[top]), x[top].detach().cpu().numpy()
+            yield _worst(flat.detach(), x.detach())
             if time.monotonic() > end:
                 break
             (gradient,) = torch.autograd.grad((sign * flat).amax(1).sum(), x)
+            gradient = torch.nan_to_num(gradient)
             mean = 0.9 * mean + 0.1 * gradient
             square = 0.99 * square + 0.01 * gradient**2
             move = mean / (1 - 0.9**step) / ((square / (1 - 0.99**step)).sqrt() + 1e-12)
             with torch.no_grad():
                 x = torch.minimum(torch.maximum(x + rate * half * move, lo), hi).requires_grad_(True)
             rate *= 0.93
+
+
+def _look(network: Any, target: Any, X: Any) -> Any:
+    import torch
+
+    with torch.no_grad():
+        yield _worst((network(X) - target(X)).reshape(len(X), -1), X)
+
+
+def _worst(errors: Any, X: Any) -> tuple[float, np.ndarray]:
+    """The largest error and its input; an output that is no number is infinitely wrong."""
+    import torch
+
+    size = torch.nan_to_num(errors.abs(), nan=torch.inf, posinf=torch.inf).amax(1)
+    top = int(size.argmax())
+    return float(size[top]), X[top].cpu().numpy()
 
 
 def precision_errors(network: Any, target: Any, X: np.ndarray) -> dict[str, float]:

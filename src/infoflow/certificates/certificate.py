@@ -1,28 +1,99 @@
-"""What a built network guarantees, and what an attack found."""
+"""What was asked of a network, what is proved about it, and what an attack found.
 
+A certificate holds when its bound is within its claim: `bound <= limit`, or `bound >= limit` for a gap that must not be
+smaller. Both are floats, so Python compares them exactly. A statement that nobody proved (a Lipschitz constant a user
+gave) is a promise, and the verdict is then "holds if ...".
+"""
+
+import math
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any
 
 from infoflow.errors import InfoFlowError
 
+UNCHECKED = "the file states it and nobody has checked it; certify computes it again"
+DIGITS = 4  # of a limit that the construction states by itself
+
+
+@dataclass(frozen=True)
+class Claim:
+    """`quantity` is at most `limit` (at least, where `least`) for all `inputs`; no limit: nothing was asked."""
+
+    quantity: str
+    limit: float | None
+    inputs: str
+    least: bool = False
+
+    def met_by(self, bound: float | None) -> bool:
+        if bound is None or self.limit is None:
+            return False
+        return bound >= self.limit if self.least else bound <= self.limit
+
+    def __str__(self) -> str:
+        relation = "at least" if self.least else "at most"
+        asked = "(nothing was asked)" if self.limit is None else f"{relation} {_words(self.limit)}"
+        return f"{self.quantity} {asked} for {self.inputs}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "text": str(self)}
+
+    @classmethod
+    def from_json(cls, payload: Any) -> "Claim":
+        names = cls.__dataclass_fields__
+        if not isinstance(payload, dict) or not names.keys() <= payload.keys():
+            raise InfoFlowError("expected a claim in the certificate, got something else; the file is damaged.")
+        known = {name: payload[name] for name in names}
+        words = all(isinstance(known[name], str) for name in ("quantity", "inputs"))
+        if not words or not isinstance(known["least"], bool) or not _plain(known["limit"]):
+            raise InfoFlowError("expected words and a limit in a claim, got something else; the file is damaged.")
+        return cls(**known)
+
 
 @dataclass(frozen=True)
 class Certificate:
-    """`bound`: a proved upper bound on sup |net - target| over the domain, None where nothing is proved.
+    """`bound`: what is proved of the claim's quantity over all its inputs, None where nothing is.
 
-    `arithmetic` names what the bound holds in ("exact", "float64 with rounding allowance", ...); `attacked` is the
-    largest error an attack found; `holds` is false when the stored weights are not the ones the proof speaks of, and
-    `reasons` then names tensor and index.
+    `arithmetic` names what the bound holds in ("exact", "float64 with rounding allowance", ...); `assumptions` what it
+    takes for granted about the machine and the norm; `promises` what somebody stated and nobody proved; `attacked` is
+    the largest error (smallest gap) that an attack found, None where there was no attack; `reasons` say what speaks
+    against the certificate: tensors that the proof does not cover, by name and index, or an attack that broke it.
     """
 
+    claim: Claim
     bound: float | None
     arithmetic: str
     assumptions: tuple[str, ...] = ()
+    promises: tuple[str, ...] = ()
     attacked: float | None = None
-    holds: bool = True
     reasons: tuple[str, ...] = ()
     parts: dict[str, float] = field(default_factory=dict)  # the summands of the bound, by name
     measured: dict[str, float] = field(default_factory=dict)  # what was measured or enclosed beside it, by name
+
+    @property
+    def holds(self) -> bool:
+        """The bound is within the claim and nothing speaks against it (given the promises, where there are any)."""
+        return not self.reasons and self.claim.met_by(self.bound)
+
+    @property
+    def verdict(self) -> str:
+        if not self.holds:
+            return "does not hold"
+        return "holds if " + " and ".join(self.promises) if self.promises else "holds"
+
+    @property
+    def why_not(self) -> tuple[str, ...]:
+        """Every reason against it; empty when it holds."""
+        if self.bound is None or not math.isfinite(self.bound):
+            return (*self.reasons, "nothing is proved") if not self.reasons else self.reasons
+        if self.claim.limit is None:
+            return (*self.reasons, "nothing was asked; pass eps")
+        if not self.claim.met_by(self.bound):
+            relation = "below" if self.claim.least else "above"
+            return (f"the bound {self.bound!r} is {relation} what was asked, {self.claim.limit!r}", *self.reasons)
+        return self.reasons
 
     @property
     def ratio(self) -> float | None:
@@ -30,32 +101,87 @@ class Certificate:
         return self.bound / self.attacked if self.bound is not None and self.attacked else None
 
     def with_attack(self, attacked: float) -> "Certificate":
-        """Record an attack. A successful one falsifies the certificate: it is never hidden."""
-        broken = self.bound is not None and attacked > self.bound
-        reasons = (
-            (*self.reasons, f"the attack found error {attacked:.6g} above the bound {self.bound:.6g}")
-            if broken
-            else self.reasons
-        )
-        return replace(self, attacked=attacked, holds=self.holds and not broken, reasons=reasons)
+        """Record an attack. A successful one falsifies the certificate: it is never hidden. NaN is the worst error."""
+        attacked = math.inf if math.isnan(attacked) else attacked
+        broken = self.bound is not None and (attacked < self.bound if self.claim.least else attacked > self.bound)
+        found = replace(self, attacked=attacked)
+        if not broken:
+            return found
+        return found.against(f"the attack found {attacked:.6g} where the bound is {self.bound:.6g}")
+
+    def against(self, *reasons: str) -> "Certificate":
+        """The same certificate with reasons against it."""
+        return replace(self, reasons=(*self.reasons, *reasons))
+
+    def limited_to(self, limit: float | None) -> "Certificate":
+        """The same certificate for another limit; None: nothing was asked."""
+        return replace(self, claim=replace(self.claim, limit=limit))
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "ratio": self.ratio}
+        plain = {**asdict(self), "claim": self.claim.to_json(), "holds": self.holds, "verdict": self.verdict}
+        for name in ("bound", "attacked"):
+            plain[name] = plain[name] if plain[name] is None or math.isfinite(plain[name]) else None
+        return {**plain, "reasons": self.why_not, "ratio": self.ratio if self.ratio and self.ratio < math.inf else None}
 
     @classmethod
-    def from_json(cls, payload: dict[str, Any]) -> "Certificate":
+    def from_json(cls, payload: Any) -> "Certificate":
         """The certificate a file states; anything but our own fields with their own types is refused."""
         if not isinstance(payload, dict) or not isinstance(payload.get("arithmetic"), str):
             raise InfoFlowError("expected a certificate with its arithmetic, got something else; the file is damaged.")
         known = {name: payload[name] for name in cls.__dataclass_fields__ if name in payload}
-        numbers = (int, float, type(None))
-        plain = all(isinstance(known.get(name), numbers) for name in ("bound", "attacked"))
-        for name in ("assumptions", "reasons"):
-            known[name] = tuple(str(item) for item in known.get(name, ()))
-        tables = all(
-            isinstance(known.get(name, {}), dict) and all(isinstance(v, numbers) for v in known.get(name, {}).values())
-            for name in ("parts", "measured")
-        )
-        if not plain or not tables or not isinstance(known.get("holds", True), bool):
+        known["claim"] = Claim.from_json(known.get("claim"))
+        numbers = all(_plain(known.get(name)) for name in ("bound", "attacked"))
+        for name in ("assumptions", "promises", "reasons"):
+            words = known.get(name, ())
+            if not isinstance(words, (list, tuple)):
+                raise InfoFlowError(f"expected a list of {name} in a certificate, got something else.")
+            known[name] = tuple(str(item) for item in words)
+        tables = [known.get(name, {}) for name in ("parts", "measured")]
+        if not numbers or not all(isinstance(t, dict) and all(map(_plain, t.values())) for t in tables):
             raise InfoFlowError("expected numbers in a certificate, got something else; the file is damaged.")
-        return cls(**known)
+        return cls(**{"bound": None, **known})
+
+
+def error_claim(
+    name: str, eps: float | None, T: int, low: Sequence[float], high: Sequence[float], shorter: bool = False
+) -> Claim:
+    """|network - target| on a box; `shorter`: for every length up to T too."""
+    sides = list(dict.fromkeys(zip(map(_words, low), map(_words, high), strict=True)))
+    box = f"[{sides[0][0]}, {sides[0][1]}]^{len(low)}" if len(sides) == 1 else _product(low, high)
+    tokens = f"{'at most ' if shorter else ''}{T} tokens"
+    return Claim(f"|network - {name or 'the given target'}|", eps, f"every sequence of {tokens} in {box}")
+
+
+def _product(low: Sequence[float], high: Sequence[float]) -> str:
+    return " x ".join(f"[{_words(a)}, {_words(b)}]" for a, b in zip(low, high, strict=True))
+
+
+def _words(number: float) -> str:
+    return repr(float(number)).removesuffix(".0")
+
+
+def is_finite(value: Any) -> bool:
+    """A number that a float64 can hold; JSON also brings NaN, infinities and integers of any length."""
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
+
+
+def _plain(value: Any) -> bool:
+    return value is None or is_finite(value)
+
+
+def stated_limit(bound: float | None, least: bool = False) -> float | None:
+    """The limit a construction states by itself where the caller asked for none: the bound, rounded outwards to four
+    digits, so that another machine's last bits do not decide."""
+    if bound is None or not math.isfinite(bound):
+        return None
+    rounding = ROUND_FLOOR if least else ROUND_CEILING
+    limit = float(Context(prec=DIGITS, rounding=rounding).create_decimal(Decimal(bound)))
+    return min(limit, bound) if least else max(limit, bound)
+
+
+def asked_of(header: dict[str, Any]) -> float | None:
+    """What a saved network was asked for, the `eps` of its header; None when it says nothing."""
+    eps = header.get("eps")
+    if eps is not None and not is_finite(eps):
+        raise InfoFlowError("expected eps (what was asked of the network) as a finite number, got something else.")
+    return None if eps is None else float(eps)

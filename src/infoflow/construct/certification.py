@@ -1,6 +1,7 @@
 """certify: recompute the bound of a built network from its tensors, attack it, enclose its rules in balls.
 
-Objects of other constructions carry their own `.certificate` and `.attack(seed, seconds)`; certify calls them.
+Objects of other constructions carry their own `.certificate` and, where there is one, `.attack(seed, seconds)`; certify
+calls them. `.check(certificate)` adds what executing the loaded module shows.
 """
 
 import math
@@ -10,10 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from infoflow.certificates import Certificate
-from infoflow.certificates.attack import attack, batch_of, precision_errors, starts
+from infoflow.certificates import Certificate, asked_of, error_claim
+from infoflow.certificates.attack import CLIMBING, LOOKING, attack, batch_of, fits, precision_errors, starts
+from infoflow.certificates.certificate import is_finite
 from infoflow.certificates.measured import fan_error
-from infoflow.construct.compiler import ARITHMETIC, ASSUMPTIONS
+from infoflow.certificates.promises import steeper
+from infoflow.construct.compiler import ARITHMETIC, ASSUMPTIONS, promises_of
 from infoflow.construct.outer import WithOuter
 from infoflow.construct.verification import SAME, Reading, gain_of, layout_of, read
 from infoflow.construct.writer import write
@@ -35,84 +38,123 @@ def certify(
     seconds: float = 10.0,
     seed: int = 0,
     balls: bool | None = None,
+    eps: float | None = None,
 ) -> Certificate:
-    """The certificate of a network as it is stored: bound, attacked, holds with reasons, executions in lower precision.
+    """The certificate of a network as it is stored: claim, bound, attacked, verdict with reasons.
 
-    `target` and `T` default to what the file names. `balls` encloses every rule in ball arithmetic; None does so where
-    python-flint is installed.
+    `target`, `T` and `eps` (what is asked) default to what the file names. `balls` encloses every rule in ball
+    arithmetic; None does so where python-flint is installed.
     """
-    whole = network
-    if isinstance(network, WithOuter):
-        network = network.network
-    if not isinstance(network, Transformer):
-        return _other(network, seconds, seed)
-    header = network.header
-    if whole is not network:
-        target = whole.target
-    target = _target(header, target)
+    if eps is not None and not (is_finite(eps) and eps > 0):
+        raise InfoFlowError(f"expected eps (what is asked of the network) above 0, got {eps!r}.")
+    inner = network.network if isinstance(network, WithOuter) else network
+    if not isinstance(inner, Transformer):
+        if target is not None or T is not None:
+            raise InfoFlowError("expected no target and no T for this kind of network; its file names all it needs.")
+        return _shortened(_other(network, seconds, seed, eps))
+    header = inner.header
+    target = whole_target(network, target)
     T = header.get("T") if T is None else T
     if type(T) is not int or T < 1:
         raise InfoFlowError(f"expected a sequence length of at least 1, got {T!r}; pass T.")
     domain = _domain(header, target)
     low, high = box(domain, target.dim)
     weight_bound = header.get("weight_bound", 1)
-    if weight_bound not in (None, 1):
+    if weight_bound is not None and (type(weight_bound) not in (int, float) or weight_bound != 1):
         raise InfoFlowError(f"expected weight_bound 1 or none in the header, got {weight_bound!r}.")
-    reading = read(network, target, T, domain, weight_bound)
+    reading = read(inner, target, T, domain, weight_bound)
     measured = _enclose(reading, balls)
-    certificate = _judge(network, target, T, domain, reading, measured)
-    batch = batch_of(max(network.config.heads), T)
-    found = attack(whole, target, T, low, high, seconds, seed, batch)
-    sample = low + (high - low) * starts(np.random.default_rng(seed), (batch + 1) // 2, T, target.dim, 0)
-    measured.update(precision_errors(whole, target, np.concatenate([sample, found.worst[None]])))
-    return replace(certificate, measured=measured).with_attack(found.error)
+    asked = asked_of(header) if eps is None else eps
+    claim = error_claim(target.spelling, asked, T, low.tolist(), high.tolist())
+    certificate = _judge(inner, reading, Certificate(claim, None, ARITHMETIC, ASSUMPTIONS, promises_of(target)))
+    if not certificate.holds and not reading.violations and (T, asked) == (header.get("T"), header.get("eps")):
+        certificate = certificate.against(*_changed(inner, target, T, domain))
+    certificate = _attacked(network, target, T, low, high, seconds, seed, replace(certificate, measured=measured))
+    return _shortened(certificate)
 
 
-def _other(network: Any, seconds: float, seed: int) -> Certificate:
-    certificate = getattr(network, "certificate", None)
-    if not isinstance(certificate, Certificate) or not hasattr(network, "attack"):
-        raise InfoFlowError(f"expected a network with a certificate, got {type(network).__name__}; build one first.")
-    reasons = network.verify() if hasattr(network, "verify") else []
-    if reasons:
-        certificate = replace(certificate, bound=None, holds=False, reasons=tuple(reasons[:MOST_NAMED]))
-    return certificate.with_attack(float(network.attack(seed, seconds)))
-
-
-def _target(header: dict[str, Any], target: Target | str | None) -> Target:
+def whole_target(network: Any, target: Target | str | None) -> Target:
+    """The target a network is compared with: its own outer map's, the given one, or the one its file names."""
+    if isinstance(network, WithOuter):
+        return network.target
     if target is not None:
         return target_of(target)
-    spelling = header.get("target")
+    spelling = network.header.get("target")
     if not isinstance(spelling, str) or not spelling:
         raise InfoFlowError("expected the target of the network, its file names none; pass the target.")
     return parse(spelling, files=False)  # a header never runs a user's file
 
 
+def _other(network: Any, seconds: float, seed: int, eps: float | None) -> Certificate:
+    """A construction with its own proof. `verify` names tensors that the proof does not cover, `check` executes it."""
+    certificate = getattr(network, "certificate", None)
+    if not isinstance(certificate, Certificate):
+        raise InfoFlowError(f"expected a network with a certificate, got {type(network).__name__}; build one first.")
+    if eps is not None and certificate.claim.least:
+        raise InfoFlowError("expected no eps for a network whose claim is a smallest gap; leave it out.")
+    certificate = certificate if eps is None else certificate.limited_to(eps)
+    reasons = network.verify() if hasattr(network, "verify") else []
+    if reasons:
+        certificate = replace(certificate, bound=None).against(*reasons)
+    if hasattr(network, "check"):
+        certificate = network.check(certificate, seed, seconds)
+    if not hasattr(network, "attack"):
+        return certificate
+    return certificate.with_attack(float(network.attack(seed, seconds)))
+
+
 def _domain(header: dict[str, Any], target: Target) -> Any:
     domain = header.get("domain")
-    return target.domain if domain is None else tuple(domain)
+    if domain is None:
+        return target.domain
+    if not isinstance(domain, (list, tuple)) or len(domain) != 2:
+        raise InfoFlowError("expected a domain (low, high) in the header, got something else; the file is damaged.")
+    return tuple(domain)
 
 
-def _judge(
-    network: Transformer, target: Target, T: int, domain: Any, reading: Reading, measured: dict[str, float]
+def _judge(network: Transformer, reading: Reading, blank: Certificate) -> Certificate:
+    """The bound of a reading, unless the structure breaks the proof."""
+    if reading.violations:
+        return blank.against(*reading.violations)
+    if not math.isfinite(reading.bound):
+        return blank.against("the stored numbers are too large for a finite bound")
+    return replace(blank, bound=reading.bound, parts=reading.parts)
+
+
+def _attacked(
+    network: Any,
+    target: Target,
+    T: int,
+    low: np.ndarray,
+    high: np.ndarray,
+    seconds: float,
+    seed: int,
+    certificate: Certificate,
 ) -> Certificate:
-    eps = network.header.get("eps")
-    reasons = list(reading.violations)
-    finite = math.isfinite(reading.bound)
-    if isinstance(eps, (int, float)) and network.header.get("T") == T and reading.bound > eps:
-        reasons.append(f"the bound recomputed from the tensors is {reading.bound:.6g}, above eps={eps:g}")
-        reasons += _changed(network, target, T, domain)
-    holds = finite and not reasons
-    if len(reasons) > MOST_NAMED:
-        reasons = [*reasons[:MOST_NAMED], f"and {len(reasons) - MOST_NAMED} more"]
-    return Certificate(
-        reading.bound if finite and not reading.violations else None,
-        ARITHMETIC,
-        ASSUMPTIONS,
-        holds=holds,
-        reasons=tuple(reasons),
-        parts=reading.parts,
-        measured=measured,
-    )
+    """The attack on the loaded module and on promises; none where not even one sequence fits in memory."""
+    heads = max(network.config.heads)
+    if not fits(heads, T, LOOKING):
+        return certificate
+    climb = fits(heads, T, CLIMBING)
+    batch = batch_of(heads, T)
+    found = attack(network, target, T, low, high, seconds, seed, batch, climb=climb)
+    sample = low + (high - low) * starts(np.random.default_rng(seed), (batch + 1) // 2, T, target.dim, 0)
+    tokens = np.concatenate([sample, found.worst[None]]) if climb else found.worst[None]
+    measured = certificate.measured | precision_errors(network, target, tokens)
+    certificate = replace(certificate, measured=measured).with_attack(found.error)
+    if isinstance(network, WithOuter):
+        with torch.no_grad():
+            values = network.values(torch.from_numpy(tokens)).numpy()
+        broken = steeper(network.outer, values, network.outer.lipschitz, np.random.default_rng(seed))
+        certificate = certificate.against(*([f"the outer map's author is wrong: {broken}"] if broken else []))
+    return certificate
+
+
+def _shortened(certificate: Certificate) -> Certificate:
+    if len(certificate.reasons) <= MOST_NAMED:
+        return certificate
+    more = f"and {len(certificate.reasons) - MOST_NAMED} more"
+    return replace(certificate, reasons=(*certificate.reasons[:MOST_NAMED], more))
 
 
 def _changed(network: Transformer, target: Target, T: int, domain: Any) -> list[str]:
@@ -127,8 +169,10 @@ def _changed(network: Transformer, target: Target, T: int, domain: Any) -> list[
     fresh = write(layout, plan, bound).state_dict()
     names = []
     for name, tensor in network.state_dict().items():
-        off = (tensor.double() - fresh[name]).abs() > SAME * fresh[name].abs()
-        for place in torch.nonzero(off).tolist():
+        if tensor.shape != fresh[name].shape:
+            continue
+        off = (tensor - fresh[name]).abs() > SAME * fresh[name].abs()
+        for place in torch.nonzero(off).tolist()[: MOST_NAMED + 1]:
             index = ",".join(map(str, place))
             now, then = tensor[tuple(place)].item(), fresh[name][tuple(place)].item()
             names.append(f"{name}[{index}] is {now:.17g}, the construction has {then:.17g}")

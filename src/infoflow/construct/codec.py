@@ -17,7 +17,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from infoflow.certificates import Certificate
+from infoflow.certificates import Certificate, Claim, asked_of
+from infoflow.certificates.certificate import is_finite
 from infoflow.errors import InfoFlowError
 
 MOST_NUMBERS = 2**27  # 1 GiB of float64
@@ -185,7 +186,8 @@ def codec(
         )
     encoder, decoder = _encoder(m, n, bits, q), _decoder(m, n, bits, q)
     if activation == "heaviside":
-        exact = Certificate(2.0**-bits, "exact", ("sup norm over [0,1]^m", "Heaviside units 1{x >= 0}"))
+        claim = Claim("|decode(encode(V)) - V| in the sup norm", float(eps), f"every V in [0, 1]^{m}")
+        exact = Certificate(claim, 2.0**-bits, "exact", ("Heaviside units 1{x >= 0}",))
         return Codec(encoder, decoder, bits, q, eps, p, exact)
     rises = tanh_slopes(m, n, bits, q, eps, p, slope)
     return Codec(
@@ -196,10 +198,11 @@ def codec(
         eps,
         p,
         Certificate(
+            Claim(f"the L_{p:g} norm of decode(encode(V)) - V", float(eps), f"V uniform in [0, 1]^{m}"),
             rises.bound,
-            "float64, exact up to rounding of the sums",
-            (f"L_{p:g} norm over uniform inputs in [0,1]^m", "weights unbounded"),
-            parts={"bits": rises.cut, "decoder": rises.tail, "bad set": rises.bad},
+            "float64 with rounding allowance",
+            ("tanh within 4 units in the last place", "weights unbounded"),
+            parts={"bits": rises.cut, "decoder": rises.tail, "bad set": rises.bad, "rounding": rises.rounding},
         ),
     )
 
@@ -211,26 +214,35 @@ class Slopes(NamedTuple):
     cut: float
     tail: float
     bad: float
+    rounding: float
 
 
 def tanh_slopes(m: int, n: int, bits: int, q: int, eps: float, p: float, slope: float | None = None) -> Slopes:
-    """Slopes and the L_p bound m^(1/p) 2^-L + m^(1/p) tail + (m |bad|)^(1/p).
+    """Slopes and the L_p bound m^(1/p) (2^-L + tail + rounding) + (m |bad|)^(1/p).
 
     A unit R/B away from its threshold is within e^{-2R} of 0 or 1. Off the bad set (some V_j within R/B of a
-    threshold, measure at most m 2^{L+1} R/B) each latent is within m 2^L e^{-2R} <= 2^-q/4 of its multiple of 2^-q when
-    R = ln(4 m 2^{L+q})/2; the midpoints are then 2^-q/4 away, so decoder slope 4 2^q R_d gives tail n 2^q e^{-2 R_d},
-    2^-L/2 by the choice of R_d. Outputs lie in [0,1] everywhere (monotone units average codes), so the bad set costs at
-    most m^(1/p) |bad|^(1/p): B = 4^p 2 m^2 2^L R / eps^p makes that eps/4, and the total eps.
+    threshold, measure at most m 2^{L+1} R/B) each latent is within m 2^L e^{-2R} <= 2^-q/8 of its multiple of 2^-q when
+    R = ln(8 m 2^{L+q})/2, and rounding moves it by less than that again; the midpoints are then 2^-q/4 away, so decoder
+    slope 4 2^q R_d gives tail n 2^q e^{-2 R_d}, 2^-L/2 by the choice of R_d. Outputs lie in [0,1] everywhere (monotone
+    units average codes), so the bad set costs at most m^(1/p) |bad|^(1/p): B = 5^p 2 m^2 2^L R / eps^p makes it eps/5,
+    and the total less than eps (2^-L <= eps/(2m): cut and tail take 3/4 of it).
+
+    Rounding: sums of exact codes are exact, and of the units of a layer at most 2^L (2^q) are evaluated, each with a
+    relative error of 8 units, jumps at most 1; outputs err by at most n (8 2^q + 8) u, latents by m (8 2^L + 8) u.
     """
-    R = math.log(4 * m * 2.0 ** (bits + q)) / 2
+    unit = 2.0**-53
+    R = math.log(8 * m * 2.0 ** (bits + q)) / 2 * (1 + 1e-12)
+    if m * (8 * 2.0**bits + 8) * unit > 2.0**-q / 8:
+        raise InfoFlowError(f"expected latents that float64 can tell apart, {q} bits a latent are too many; raise n.")
     tail = 2.0**-bits / 2
-    decoder = 4 * 2.0**q * math.log(n * 2.0**q / tail) / 2
-    encoder = 4**p * 2 * m * m * 2.0**bits * R / eps**p if slope is None else slope
+    decoder = 4 * 2.0**q * math.log(n * 2.0**q / tail) / 2 * (1 + 1e-12)
+    encoder = 5**p * 2 * m * m * 2.0**bits * R / eps**p if slope is None else slope
     if not 0 < encoder < math.inf:
         raise InfoFlowError(f"expected a finite positive slope, got {encoder!r}.")
     measure = min(1.0, m * 2.0 ** (bits + 1) * R / encoder)
     cut, tail, bad = m ** (1 / p) * 2.0**-bits, m ** (1 / p) * tail, (m * measure) ** (1 / p)
-    return Slopes(encoder, decoder, cut + tail + bad, cut, tail, bad)
+    rounding = m ** (1 / p) * n * (8 * 2.0**q + 8) * unit
+    return Slopes(encoder, decoder, (cut + tail + bad + rounding) * (1 + 1e-12), cut, tail, bad, rounding)
 
 
 def _encoder(m: int, n: int, bits: int, q: int) -> Steps:
@@ -263,25 +275,32 @@ def _stored(j: int, l: int, bits: int, q: int) -> tuple[int, int]:
 
 def from_saved(tensors: dict[str, Any], header: dict[str, Any]) -> Codec:
     """The loader of kind "codec": the construction is made again from m, n, eps and must equal what the file holds."""
+    from infoflow.construct.coverage import expect_float64
     from infoflow.nn import files
 
-    try:
-        m, n, eps, p = int(header["m"]), int(header["n"]), float(header["eps"]), float(header["p"])
-        slopes = header["slopes"]
-        slope = None if slopes is None else float(slopes[0])
-    except (KeyError, TypeError, ValueError, IndexError, OverflowError):
-        raise InfoFlowError("expected m, n, eps, p and slopes in the header of a codec, got something else.") from None
-    made = codec(m, n, eps, "heaviside" if slope is None else "tanh", p, slope)
+    m, n, p, slopes, eps = header.get("m"), header.get("n"), header.get("p"), header.get("slopes"), asked_of(header)
+    steep = slopes is None or (isinstance(slopes, list) and len(slopes) == 2 and all(map(is_finite, slopes)))
+    if type(m) is not int or type(n) is not int or not is_finite(p) or eps is None or not steep:
+        raise InfoFlowError("expected m, n, eps, p and slopes in the header of a codec, got something else.")
+    expect_float64(tensors.items())
+    made = codec(m, n, eps, *(("heaviside", p) if slopes is None else ("tanh", p, float(slopes[0]))))
     parts = {"encoder": made.encoder, "decoder": made.decoder}
     expected = {f"{name}.{f}": getattr(steps, f) for name, steps in parts.items() for f in FIELDS}
     files.expect(tensors, {name: array.shape for name, array in expected.items()})
     stored = {name: tensor.double().numpy() for name, tensor in tensors.items()}
     wrong = [f"{name} differs from the construction" for name in expected if (stored[name] != expected[name]).any()]
-    certificate = made.certificate if not wrong else replace(made.certificate, holds=False, reasons=tuple(wrong))
+    if slopes is not None and slopes[1] != made.decoder.slope:
+        wrong.append(f"the decoder's slope is {slopes[1]:.17g}, the construction has {made.decoder.slope:.17g}")
+    certificate = made.certificate.against(*wrong)
     return replace(
         made,
         encoder=replace(made.encoder, thresholds=stored["encoder.thresholds"], jumps=stored["encoder.jumps"]),
-        decoder=replace(made.decoder, thresholds=stored["decoder.thresholds"], jumps=stored["decoder.jumps"]),
+        decoder=replace(
+            made.decoder,
+            thresholds=stored["decoder.thresholds"],
+            jumps=stored["decoder.jumps"],
+            slope=made.decoder.slope if slopes is None else float(slopes[1]),
+        ),
         certificate=certificate,
     )
 

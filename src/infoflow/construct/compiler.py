@@ -7,7 +7,7 @@ validate and root the trees, allot heads and directions, spend the error, write 
 from typing import Any
 
 from infoflow.architecture import Architecture
-from infoflow.certificates import Certificate
+from infoflow.certificates import Certificate, error_claim
 from infoflow.construct.writer import write
 from infoflow.errors import InfoFlowError
 from infoflow.flow.budget import Budget, budget
@@ -21,7 +21,6 @@ from infoflow.targets.target import OuterNetwork, Target
 RULES = ("chebyshev", "plain", "occupancy")
 ARITHMETIC = "float64 with rounding allowance"
 ASSUMPTIONS = (
-    "tokens in the stated box",
     "IEEE float64, round to nearest, exp and tanh within 4 units in the last place",
     "sums in any order",
 )
@@ -79,7 +78,8 @@ def describe(
     """What the saved file says beside the tensors: plain JSON values."""
     target = layout.form.target
     low, high = box(target.domain if domain is None else domain, target.dim)
-    certificate = Certificate(plan.bound, ARITHMETIC, ASSUMPTIONS, parts=plan.parts)
+    claim = error_claim(target.spelling, float(eps), T, low.tolist(), high.tolist())
+    certificate = Certificate(claim, plan.bound, ARITHMETIC, ASSUMPTIONS, promises_of(target), parts=plan.parts)
     network.header = {
         "target": target.spelling,
         "T": T,
@@ -93,6 +93,15 @@ def describe(
         "jobs": [[f"head {job.head + 1}: {job.name}" for job in jobs] for jobs in layout.jobs],
         "certificate": certificate.to_json(),
     }
+
+
+def promises_of(target: Target) -> tuple[str, ...]:
+    """What the author of a target states and nobody proves."""
+    outer = target.outer
+    if not isinstance(outer, OuterNetwork):
+        return ()
+    error = f" and errs by at most {outer.error:g}" if outer.error else ""
+    return (f"the outer map has Lipschitz constant at most {outer.lipschitz:g}{error}, as its author states",)
 
 
 def _with_outer(network: Transformer, target: Target) -> Any:

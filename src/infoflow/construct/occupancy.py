@@ -17,6 +17,7 @@ Its weights are Lipschitz constants, so the weight bound of Theorem 4 does not a
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations_with_replacement, product
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from infoflow.certificates import Certificate
+from infoflow.certificates import Certificate, asked_of, error_claim
+from infoflow.certificates.certificate import is_finite
+from infoflow.certificates.promises import steeper
 from infoflow.certificates.softmax import softmax_gap
+from infoflow.construct.coverage import expect_config, expect_float64
 from infoflow.construct.writer import linear_maps
 from infoflow.errors import InfoFlowError
 from infoflow.flow.blocks import UNIT
@@ -34,7 +38,7 @@ from infoflow.flow.normal_form import Refused, box
 from infoflow.nn import Transformer, TransformerConfig, files
 from infoflow.targets.bounds import lipschitz
 from infoflow.targets.polynomial import Polynomial
-from infoflow.targets.score import NormOfSum
+from infoflow.targets.score import CallableScore, NormOfSum
 from infoflow.targets.spelling import parse
 from infoflow.targets.target import Target
 from infoflow.targets.terms import Extremum
@@ -101,6 +105,28 @@ class OccupancyNetwork(nn.Module):
         T = min(self.header["T"], 24)  # the bound speaks of every shorter length too, and the target is cubic in T
         return attack(self, self.target, T, low, high, seconds, seed, batch=24).error
 
+    def check(self, certificate: Certificate, seed: int = 0, seconds: float = 10.0) -> Certificate:
+        """The attack on Lipschitz constants that an author states, one token moved at a time."""
+        rng = np.random.default_rng(seed)
+        low, high = (np.array(side) for side in self.header["domain"])
+        for term in self.target.terms:
+            if isinstance(term, Extremum) and isinstance(term.score, CallableScore):
+                assert term.score.lipschitz is not None
+                others = rng.uniform(low, high, (256, term.arity, term.dim))
+                for v in range(term.arity):
+                    found = steeper(
+                        partial(_moved, term.score, others, v),
+                        others[:, v],
+                        term.score.lipschitz,
+                        rng,
+                        (low, high),
+                        euclidean=True,
+                        rounds=1,
+                    )
+                    if found is not None:
+                        return certificate.against(f"the Lipschitz constant of a score is wrong: {found}")
+        return certificate
+
     def verify(self) -> list[str]:
         """Stored tensors against a fresh construction: tensor, index and both numbers of every difference."""
         fresh = build_occupancy(self.target, self.header["T"], self.header["eps"], None, self.header["domain"], None)
@@ -113,8 +139,8 @@ class OccupancyNetwork(nn.Module):
                 index = ",".join(map(str, place))
                 now, then = tensor[tuple(place)].item(), wanted[tuple(place)].item()
                 reasons.append(f"{name}[{index}] is {now:.17g}, the construction has {then:.17g}")
-        if self.header["middle"] != fresh.header["middle"] or self.certificate.bound != fresh.certificate.bound:
-            reasons.append("the header states another bound than the construction")
+        if self.header["middle"] != fresh.header["middle"]:
+            reasons.append(f"middle is {self.header['middle']}, the construction has {fresh.header['middle']}")
         return reasons
 
     def report(self) -> dict[str, Any]:
@@ -173,13 +199,17 @@ def build_occupancy(
         "rounding": rounding,
     }
     certificate = Certificate(
+        error_claim(target.spelling, float(eps), T, low.tolist(), high.tolist(), shorter=True),
         sum(parts.values()),
         "float64 with rounding allowance",
         (
-            "tokens in the stated box",
-            "Lipschitz constants as stated by the target",
             "IEEE float64, exp within 4 units in the last place",
             "the read-out is a minimum of affine functions, evaluated directly; its weights are not bounded by 1",
+        ),
+        tuple(
+            f"score {i} has Lipschitz constant {term.score.lipschitz:g} in each token, as its author states"
+            for i, term in enumerate(target.terms, 1)
+            if isinstance(term, Extremum) and isinstance(term.score, CallableScore)
         ),
         parts=parts,
     )
@@ -307,15 +337,27 @@ def _transformer(grid: Grid, beta: float, d: int) -> Transformer:
 
 def from_saved(tensors: dict[str, Tensor], header: dict[str, Any]) -> OccupancyNetwork:
     """The loader of kind "occupancy": the target is named in the header, shapes are checked against a fresh grid."""
-    keys = {"target": str, "T": int, "eps": float, "domain": list, "per_axis": int, "middle": list, "certificate": dict}
+    keys = {"target": str, "T": int, "eps": float, "domain": list, "per_axis": int, "middle": list, "config": dict}
     for key, kind in keys.items():
-        if not isinstance(header.get(key), kind):
-            raise InfoFlowError(f"expected {key} in the header of an occupancy network, got {header.get(key)!r}.")
+        if type(header.get(key)) is not kind:
+            raise InfoFlowError(f"expected {key} in the header of an occupancy network, got something else.")
     target = parse(header["target"], files=False)
-    network = build_occupancy(target, header["T"], header["eps"], None, header["domain"], None)
+    eps = asked_of(header)
+    assert eps is not None  # a float, as checked above
+    network = build_occupancy(target, header["T"], eps, None, header["domain"], None)
+    expect_config(TransformerConfig.from_json(header["config"]), network.transformer.config, "an occupancy network")
+    if header["per_axis"] != network.grid.per_axis:
+        raise InfoFlowError(f"expected {network.grid.per_axis} cells per axis for this eps, got {header['per_axis']}.")
     files.expect(tensors, {name: tuple(value.shape) for name, value in network.state_dict().items()})
+    expect_float64(tensors.items())
     network.load_state_dict(tensors)
-    if len(header["middle"]) != len(target.terms) or not all(isinstance(m, float) for m in header["middle"]):
+    if len(header["middle"]) != len(target.terms) or not all(map(is_finite, header["middle"])):
         raise InfoFlowError("expected one middle per term in the header of an occupancy network.")
-    network.header = {name: value for name, value in header.items() if name not in ("config", "per_axis")}
+    network.header["middle"] = header["middle"]  # the only number of the header that the network computes with
     return network
+
+
+def _moved(score: CallableScore, others: np.ndarray, v: int, x: np.ndarray) -> Any:
+    tokens = others.copy()
+    tokens[:, v] = x
+    return score(tokens)

@@ -38,9 +38,13 @@ class WithOuter(nn.Module):
     def config(self) -> Any:
         return self.network.config
 
+    def values(self, X: Tensor) -> Tensor:
+        """What the Transformer hands to the outer map, (B, values)."""
+        values: Tensor = self.network(X)
+        return values[..., None] if self.network.config.outputs == 1 else values
+
     def forward(self, X: Tensor) -> Tensor:
-        values = self.network(X)
-        values = values[..., None] if self.network.config.outputs == 1 else values
+        values = self.values(X)
         result: Tensor = self.outer(values)
         return result[..., 0] if self.outer.outputs == 1 and result.ndim == values.ndim else result
 

@@ -11,8 +11,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from infoflow.certificates import Certificate
+from infoflow.certificates import Certificate, asked_of, error_claim
 from infoflow.certificates.attack import starts
+from infoflow.construct.coverage import expect_float64
 from infoflow.construct.exponential_head import ExponentialHead, exponential_head
 from infoflow.construct.memory_head import MemoryHead, memory_head
 from infoflow.errors import InfoFlowError
@@ -44,10 +45,13 @@ class SingleHead:
     def certificate(self) -> Certificate:
         """The proved bound, with a millionth of it for float64: rounding is near 1e-12 of the target's range, the bound
         at least 1/(2N) of it, and N < 2^14 by what fits memory."""
-        bound = self.head.bound * (1 + ROUNDING)
-        words = "float64, a millionth of the bound allowed for rounding"
+        d, (low, high) = self.target.dim, self.target.domain
         return Certificate(
-            bound, words, ("tokens in the target's domain",), holds=not self.reasons, reasons=self.reasons
+            error_claim(self.target.spelling, self.eps, self.head.T, [low] * d, [high] * d),
+            self.head.bound * (1 + ROUNDING),
+            "float64, a millionth of the bound allowed for rounding",
+            ("IEEE float64, exp and tanh within 4 units in the last place",),
+            reasons=self.reasons,
         )
 
     def attack(self, seed: int = 0, seconds: float = 1.0) -> float:
@@ -57,7 +61,7 @@ class SingleHead:
         for round_number in itertools.count():
             X = low + (high - low) * starts(generator, SAMPLE, self.head.T, self.target.dim, round_number)
             y = self(torch.from_numpy(X)).numpy()
-            worst = max(worst, float(np.abs(y - self.target(X)).max()))
+            worst = max(worst, float(np.nan_to_num(np.abs(y - self.target(X)), nan=np.inf).max()))
             if time.monotonic() >= end:
                 break
         return worst
@@ -82,7 +86,10 @@ def single_head(kind: str, target: Target, T: int, eps: float, units: int | None
     if T < 1:
         raise InfoFlowError(f"expected a sequence length T >= 1, got {T}.")
     target.check_length(T)
-    head = memory_head(target, T, eps) if kind == "memory_head" else exponential_head(target, T, eps, units)
+    share = eps / (1 + 2 * ROUNDING)
+    head = memory_head(target, T, share) if kind == "memory_head" else exponential_head(target, T, share, units)
+    if head.bound * (1 + ROUNDING) > eps:
+        raise InfoFlowError(f"expected units enough for eps={eps:g}, got {units}, which give {head.bound:.4g}.")
     return SingleHead(kind, head, target, eps)
 
 
@@ -96,13 +103,14 @@ def load_exponential(tensors: dict[str, Any], header: dict[str, Any]) -> SingleH
 
 def _loaded(kind: str, tensors: dict[str, Any], header: dict[str, Any]) -> SingleHead:
     """Made again from target, T and eps; tensors that differ are named and the certificate does not hold."""
-    target, T, eps, units = (header.get(name) for name in ("target", "T", "eps", "units"))
-    if not isinstance(target, str) or type(T) is not int or not isinstance(eps, (int, float)):
+    target, T, units, eps = header.get("target"), header.get("T"), header.get("units"), asked_of(header)
+    if not isinstance(target, str) or type(T) is not int or eps is None:
         raise InfoFlowError(f"expected target, T and eps in the header of a {kind}, got something else.")
     if units is not None and type(units) is not int:
         raise InfoFlowError(f"expected a whole number of units in the header of a {kind}, got {units!r}.")
-    made = single_head(kind, parse(target, files=False), T, float(eps), units)
+    made = single_head(kind, parse(target, files=False), T, eps, units)
     wanted = made.tensors()
     files.expect(tensors, {name: tuple(t.shape) for name, t in wanted.items()})
+    expect_float64(tensors.items())
     wrong = tuple(f"{n} differs from the construction" for n, t in wanted.items() if not torch.equal(tensors[n], t))
     return SingleHead(kind, made.head, made.target, made.eps, wrong)

@@ -16,19 +16,38 @@ import torch
 from infoflow.architecture import Architecture
 from infoflow.certificates.measured import Fan, fan_at_zero, fan_error
 from infoflow.certificates.rules import rule_bias
+from infoflow.construct.coverage import expect_config, expect_fields, expect_float64
 from infoflow.construct.writer import coordinates, linear_maps, write
 from infoflow.errors import InfoFlowError
 from infoflow.flow.blocks import UNIT, Block, Piece
 from infoflow.flow.budget import Budget, is_flag
 from infoflow.flow.layout import Layout, lay_out
 from infoflow.flow.propagation import no_errors, propagate
-from infoflow.flow.readout import output_error, read_out
+from infoflow.flow.readout import outer_polynomial, output_error, read_out
 from infoflow.flow.wiring import Wiring, state_bounds, wire
 from infoflow.nn import Transformer
 from infoflow.nn.transformer import AttentionLayer, Linear
 from infoflow.targets.target import Target
 
 SAME = 4 * UNIT  # entries may differ by this much relatively: the rounding allowance covers it
+LARGEST_BETA = 1e100  # logits stay far from overflow
+# What build writes whatever the target; the rest of the configuration follows from the target and is compared with it.
+PROVED: dict[str, Any] = {
+    "activation": "tanh",
+    "readout_activation": None,
+    "encoder_activation": None,
+    "ffn_layers": 1,
+    "ffn_skip": False,
+    "readout": True,
+    "readout_skip": False,
+    "encoder_skip": False,
+    "residual": True,
+    "layer_norm": False,
+    "cls": True,
+    "hard": False,
+    "share_key_value": False,
+    "streams": (),
+}
 NEAR = 1e-9  # and by this share of the tensor's largest entry (of 1 at least) when their effect is added to the bound
 
 
@@ -45,12 +64,15 @@ class Reading:
 
 def layout_of(network: Transformer, target: Target, T: int, domain: Any) -> Layout:
     config = network.config
-    if config.activation != "tanh" or config.ffn_layers != 1 or not (config.cls and config.readout and config.residual):
+    expect_fields(config, PROVED, "a network made by build")
+    expect_float64(network.named_parameters())
+    if network.stack:
+        raise InfoFlowError(f"expected one network, got model axes {network.stack}; certify network.select(i).")
+    if not all(0.0 < beta <= LARGEST_BETA for beta in config.betas):
         raise InfoFlowError(
-            "expected a network made by build (tanh blocks, CLS, read-out, residual), got another kind."
+            f"expected scales (beta) between 0 and {LARGEST_BETA:g} in the configuration of a network made by build, "
+            f"got {config.betas}; build the network again."
         )
-    if config.layer_norm or config.hard or config.ffn_skip or config.share_key_value or network.stack:
-        raise InfoFlowError("expected a network made by build, got options no construction uses.")
     if config.positions != "none" and config.length != T:
         raise InfoFlowError(f"expected T={config.length}, the length of the position table, got T={T}.")
     arch = Architecture(config.heads, config.embed, config.widths, config.positions, config.mask)
@@ -71,6 +93,7 @@ def read(network: Transformer, target: Target, T: int, domain: Any, weight_bound
     wiring = wire(layout, weight_bound, gain_of(network))
     reader = _Reader(network, wiring, weight_bound)
     expected = write(layout, _blank_plan(wiring, network), weight_bound)
+    expect_config(network.config, expected.config, "a network made by build")
     violations = _structure(network, expected, wiring)
     if not violations:
         wiring = reader.wiring = with_strays(wiring, network, expected)
@@ -412,8 +435,7 @@ def _pair(linear: Linear) -> tuple[torch.Tensor, torch.Tensor]:
 def _blank_plan(wiring: Wiring, network: Transformer) -> Budget:
     """A budget with the stored shapes and no rules: enough to write what is not a feed-forward block."""
     layers = wiring.layout.layers
-    empty = tuple(Block(1, network.config.outputs) for _ in range(layers))
+    empty = tuple(Block(1, outer_polynomial(wiring.form).outputs) for _ in range(layers))
     encoder = None if wiring.encoder is None else Block(wiring.form.dim, 1)
-    return Budget(
-        network.config.betas, network.config.widths, network.config.encoder_width, math.inf, {}, wiring, empty, encoder
-    )
+    width = 0 if encoder is None else network.config.encoder_width
+    return Budget(network.config.betas, network.config.widths, width, math.inf, {}, wiring, empty, encoder)

@@ -19,6 +19,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from infoflow.certificates import Certificate
+from infoflow.certificates.certificate import UNCHECKED
 from infoflow.errors import InfoFlowError
 from infoflow.nn import files
 from infoflow.nn.attention import attention
@@ -278,7 +279,7 @@ class Transformer(nn.Module):
 
     @property
     def certificate(self) -> Certificate | None:
-        """What the header guarantees about this network; None for a trained or hand-made one."""
+        """What build proved about this network, or what its file states (then unchecked); None for a trained one."""
         payload = self.header.get("certificate")
         return None if payload is None else Certificate.from_json(payload)
 
@@ -307,6 +308,8 @@ def from_saved(tensors: dict[str, Tensor], header: dict[str, Any]) -> Transforme
         raise InfoFlowError(f"expected one dtype in all tensors, got {', '.join(kinds)}.")
     network.load_state_dict(tensors, assign=True)
     network.header = {name: value for name, value in header.items() if name not in ("config", "stack")}
+    if isinstance(header.get("certificate"), dict):
+        network.header["certificate"] = {**header["certificate"], "reasons": [UNCHECKED]}
     return network.requires_grad_("certificate" not in header)  # a proof speaks of fixed weights
 
 

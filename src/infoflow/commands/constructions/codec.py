@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from infoflow.commands.constructions.options import Options
+from infoflow.errors import InfoFlowError
 
 
 def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
@@ -16,6 +17,11 @@ def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
     slope = left.take("slope", float, None)
     left.done()
     made = codec(m, n, eps, activation, p, slope)
+    if not made.certificate.holds:
+        raise InfoFlowError(
+            f"expected a slope that keeps the error within eps={eps:g}, the bound is {made.certificate.bound:.4g}; "
+            "raise --slope or leave it out."
+        )
     path = made.save(out / f"codec_m{m}_n{n}_{activation}.safetensors")
     report: dict[str, Any] = {
         "construction": "codec",

@@ -23,7 +23,7 @@ def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
         "units": made.head.units,
         "beta": made.head.beta,
         "largest_log_weight": made.head.largest_log_weight,
-        "bound": made.head.bound,
+        "bound": made.certificate.bound,
         "attacked": made.attack(seed),
     }
 

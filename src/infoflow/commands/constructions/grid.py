@@ -26,7 +26,7 @@ def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
         raise unknown("choice of heads", heads, ["factored", "paper"])
     f, paper = parse(function, d, n), heads == "paper"
     net = grid_approximator(f, d, n, g, variant, lipschitz=lipschitz, lazy=lazy, paper_heads=paper, **settings)
-    certificate = net.certificate.with_attack(net.attack(seed, 5.0))
+    certificate = net.check(net.certificate, seed).with_attack(net.attack(seed, 5.0))
     count = max(16, min(4096, 100_000_000 // max(1, net.cells if not lazy else 1)))
     report: dict[str, Any] = {
         "construction": "grid",
@@ -44,6 +44,9 @@ def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
         "bound_on_cores": None if variant == "quadratic" else net.core_bound,
         "attacked": certificate.attacked,
         "holds": certificate.holds,
+        "verdict": certificate.verdict,
+        "reasons": certificate.why_not,
+        "promises": certificate.promises,
         "assumptions": certificate.assumptions,
         "path": save_grid(net, function, lipschitz, out / "grid.safetensors"),
     }
@@ -59,6 +62,7 @@ def text(report: dict[str, Any]) -> str:
         f"{report['function']} on {report['d']} x {report['n']}, {report['variant']}, {report['g']} cells a coordinate",
         f"  heads {heads['built']} (factored two-layer {heads['factored']}, paper {heads['paper']})",
         f"  measured L2 {report['l2']:.4g}, sup {report['sup']:.4g}; proved bound ({report['norm']} norm) {bound}",
+        f"  {report['verdict']}" + (f": {report['reasons'][0]}" if report["reasons"] else ""),
         f"  wrote {report['path']}",
     ]
     return "\n".join([*lines, *(f"  drew {path}" for path in report.get("figures", []))])

@@ -25,7 +25,7 @@ def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
         "parameters": made.head.parameters,
         "parameters_merged": made.head.parameters_merged,
         "parameters_bottleneck": made.head.parameters_bottleneck,
-        "bound": made.head.bound,
+        "bound": made.certificate.bound,
         "attacked": made.attack(seed),
     }
 

@@ -75,7 +75,7 @@ def rounding_bound(contexts: Contexts, head: Head) -> float:
     2 gamma_{n+2} P and the keys |dp| themselves; an underflowing weight adds at most n 2^-1022 P.
     """
     n = contexts.members.shape[1]
-    P, dp = _projected(contexts, head.key, head.size)
+    P, dp = projected(contexts, head.key, head.size)
     e = logit_error(contexts, head)
     if e > 0.5:
         return 2 * P
@@ -83,7 +83,7 @@ def rounding_bound(contexts: Contexts, head: Head) -> float:
     return P * (h / (1 - h) + 2 * gamma(n + 2)) * (1 + 1e-9) + dp + n * 2.0**-1022 * P
 
 
-def _projected(contexts: Contexts, direction: Float[ndarray, " d"], head_size: int) -> tuple[float, float]:
+def projected(contexts: Contexts, direction: Float[ndarray, " d"], head_size: int) -> tuple[float, float]:
     """(max |p|, max |p computed - p|) of the tokens along a direction, the first already enlarged by the second."""
     error = gamma(len(direction) + head_size + 2) * float((np.abs(contexts.vocabulary) @ np.abs(direction)).max())
     return float(np.abs(contexts.vocabulary @ direction).max()) + error, error
@@ -91,8 +91,8 @@ def _projected(contexts: Contexts, direction: Float[ndarray, " d"], head_size: i
 
 def logit_error(contexts: Contexts, head: Head) -> float:
     """|dp| Q + P |dq| + |dp||dq| + 8 u P Q: the rounding of any shifted logit."""
-    P, dp = _projected(contexts, head.key, head.size)
-    Q, dq = _projected(contexts, head.query, head.size)
+    P, dp = projected(contexts, head.key, head.size)
+    Q, dq = projected(contexts, head.query, head.size)
     return dp * Q + P * dq + dp * dq + 8 * UNIT * P * Q
 
 

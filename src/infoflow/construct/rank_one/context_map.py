@@ -15,8 +15,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
+from infoflow.certificates import stated_limit
 from infoflow.construct.rank_one import scales
-from infoflow.construct.rank_one.certificate import UNIT, GapCertificate, certify_gap, rounding_bound
+from infoflow.construct.rank_one.certificate import UNIT, GapCertificate, certify_gap, projected, rounding_bound
 from infoflow.construct.rank_one.contexts import Contexts, Mask, read_contexts
 from infoflow.construct.rank_one.head import Head, attention_average
 from infoflow.construct.rank_one.separation import Separation, same_token_gap, separation
@@ -79,8 +80,7 @@ class ContextMap:
     @property
     def log10_gap(self) -> float:
         """log10 of the certified distance between ids of different classes (Definition 2's delta)."""
-        tokens = math.log10(self._token_gap()) if len(self.contexts.vocabulary) > 1 else math.inf
-        return min(math.log10(self.amplitude) + self.certificate.log10_gap, tokens)
+        return ids_apart(self.contexts, self.head, self.certificate)
 
     @property
     def float64(self) -> bool:
@@ -94,13 +94,6 @@ class ContextMap:
     @property
     def gap(self) -> float:
         return 10.0**self.log10_gap if self.log10_gap > -300 else 0.0
-
-    def _token_gap(self) -> float:
-        """Different tokens: |x - x'| - |a||s| - |a||s'| >= eps - 2 |a| max|p|."""
-        largest = float(np.abs(self.contexts.vocabulary @ self.head.key).max()) + rounding_bound(
-            self.contexts, self.head
-        )
-        return self.apart.distance - 2 * self.amplitude * min(largest, self.apart.largest) - 1e-13 * self.apart.largest
 
     @property
     def relative_gap(self) -> float:
@@ -119,7 +112,9 @@ class ContextMap:
         """The network and its data: `infoflow certify` computes the certificate again from them."""
         from infoflow.construct.rank_one.saving import save_map
 
-        return save_map(self.network(), self.contexts, {"certificate": self.certificate.to_json()}, path)
+        limit = stated_limit(self.log10_gap, least=True)
+        header = {"eps": limit, "certificate": self.certificate.to_json()}
+        return save_map(self.network(), self.contexts, header, path)
 
     def ids(self) -> Float[ndarray, "N n d"]:
         """x + a s at every place of the data, in float64; padding gets 0."""
@@ -143,6 +138,25 @@ class ContextMap:
             "bits": self.certificate.bits,
             "float64": self.float64,
         }
+
+
+def ids_apart(contexts: Contexts, head: Head, averages: GapCertificate) -> float:
+    """log10 of a distance that the ids x + a s of different contexts keep, in real arithmetic on the stored weights.
+
+    One token: |a| |s - s'|. Two tokens: |x - x'| - |a||s| - |a||s'| >= |x - x'| - 2 |a| max|p|. Minus infinity where
+    nothing is kept, infinity where there is nothing to keep apart.
+    """
+    amplitude = float(np.linalg.norm(head.output))
+    same = averages.log10_gap
+    if math.isfinite(same):
+        same = same + math.log10(amplitude) if amplitude > 0 else -math.inf
+    if len(contexts.vocabulary) < 2:
+        return same
+    apart = separation(contexts.vocabulary)
+    tokens = apart.distance - 2 * amplitude * projected(contexts, head.key, head.size)[0] - 1e-13 * apart.largest
+    other = math.log10(tokens) if tokens > 0 else -math.inf
+    least = min(same, other)
+    return least - 1e-14 * (1 + abs(least)) if math.isfinite(least) else least
 
 
 def _choose(contexts: Contexts, scale: str, apart: Separation, draws: int | None, seed: int) -> scales.Directions:

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
-from infoflow.certificates import Certificate
+from infoflow.certificates import Certificate, Claim
 from infoflow.construct.rank_one import lookup
 from infoflow.construct.rank_one.certificate import UNIT, gamma, rounding_bound
 from infoflow.construct.rank_one.contexts import Contexts, Mask, read_contexts
@@ -26,6 +26,7 @@ from infoflow.construct.rank_one.positions import Encoding, encoding
 from infoflow.construct.rank_one.search import Spread, find_spreads
 from infoflow.errors import InfoFlowError, JobError
 
+RIGHT = 0.49  # an output this near to a label rounds to it
 TRIED = 4  # heads whose rounding is measured before one is taken
 TRIED_CONTEXTS = 300_000  # together no more contexts than this, but one head
 LOUDEST = 256  # places it is measured at
@@ -44,6 +45,7 @@ class Memorizer:
     max_error: float  # below 1/2: no label is wrong
     dense_places: int  # places evaluated with the dense network; all others with the O(log m) form of it
     seconds: dict[str, float] = field(default_factory=dict)
+    inputs: Float[ndarray, "N n d"] | None = None  # what enters before the position table; None without one
 
     def parameters(self) -> dict[str, int]:
         places = int((self.contexts.tokens >= 0).sum())  # nN, or the sum of the lengths
@@ -76,12 +78,14 @@ def memorize(
     `dense_places`: how many places the dense network is checked on (None: all, while that stays below DENSE_LIMIT).
     """
     contexts = read_contexts(X, mask)
-    table = None
+    table = inputs = None
     if positions is not None:
         table = encoding(positions, contexts.length, contexts.vocabulary, seed)
+        inputs = contexts.vocabulary[contexts.tokens] * (contexts.tokens >= 0)[..., None]
         contexts = _shifted(contexts, table, mask)
     labels = class_labels(contexts, read_labels(Y, contexts))
-    return memorize_contexts(contexts, labels, table, head_size, seed, heads, dense_places)
+    made = memorize_contexts(contexts, labels, table, head_size, seed, heads, dense_places)
+    return replace(made, inputs=inputs)
 
 
 def memorize_contexts(
@@ -257,7 +261,7 @@ def _readout_error(contexts: Contexts, head: Head, readout: Float[ndarray, " d"]
     return float(w @ np.abs(head.output)) * rounding_bound(contexts, head) + 2 * gamma(d + head.size + 6) * size
 
 
-def _state_error(contexts: Contexts, head: Head) -> float:
+def state_error(contexts: Contexts, head: Head) -> float:
     """|H computed - H| per coordinate."""
     largest = float(np.abs(contexts.vocabulary @ head.key).max())
     a = float(np.abs(head.output).max())
@@ -325,12 +329,13 @@ def certificate_of(memory: Memory, contexts: Contexts, head: Head, labels: Int[n
     slope = float(np.abs(table.slopes).max(initial=0.0))
     parts = {
         "residual": float(np.abs(memory.lookup_output(states) - labels).max()) + 4 * UNIT * size,
-        "slope": slope * 2 * blur + 2 * _state_error(contexts, head),
+        "slope": slope * 2 * blur + 2 * state_error(contexts, head),
         "rounding": lookup.rounding_bound(table, blur, float((states @ memory.readout).max())) + 4 * UNIT * size,
     }
     return Certificate(
-        bound=sum(parts.values()),
-        arithmetic="float64 with rounding allowance",
-        assumptions=(f"the {contexts.size} contexts of the data",),
+        Claim("|output - label|", RIGHT, f"the {contexts.size} contexts of the data"),
+        sum(parts.values()),
+        "float64 with rounding allowance",
+        ("IEEE float64, exp within 4 units in the last place", "sums in any order"),
         parts=parts,
     )

@@ -168,16 +168,20 @@ class Memory:
         return torch.cat(parts).numpy() if parts else np.empty((0, self.dim))
 
 
-def attention_network(head: Head, contexts: Contexts) -> Transformer:
-    """The attention layer (2) alone."""
-    d = contexts.vocabulary.shape[1]
+def attention_config(contexts: Contexts, head_size: int) -> TransformerConfig:
+    """Of the attention layer (2) alone."""
     options: dict[str, Any] = {
         "share_key_value": False,
         "readout": False,
         "readout_skip": False,
         "mask": _mask_of(contexts),
     }
-    network = Transformer(rank_one_config(d, width=1, head_size=head.size, **options)).double()
+    return rank_one_config(contexts.vocabulary.shape[1], width=1, head_size=head_size, **options)
+
+
+def attention_network(head: Head, contexts: Contexts) -> Transformer:
+    """The attention layer (2) alone."""
+    network = Transformer(attention_config(contexts, head.size)).double()
     set_head(network, head)
     return network
 
@@ -189,18 +193,22 @@ def _mask_of(contexts: Contexts) -> str:
     return "causal" if causal else "none"
 
 
-def block_network(head: Head, contexts: Contexts, table: Float[ndarray, "n d"] | None) -> Memory:
-    """The dense module for these contexts with the head in place and a blank feed-forward block."""
-    d, n = contexts.vocabulary.shape[1], contexts.length
-    config = rank_one_config(
-        d,
-        width=max(contexts.size - 1, 1),
-        head_size=head.size,
+def block_config(contexts: Contexts, width: int, head_size: int, positions: bool) -> TransformerConfig:
+    """Of the block (2), (3) for these contexts."""
+    return rank_one_config(
+        contexts.vocabulary.shape[1],
+        width=width,
+        head_size=head_size,
         share_key_value=False,
         mask=_mask_of(contexts),
-        positions="none" if table is None else "additive",
-        length=0 if table is None else n,
+        positions="additive" if positions else "none",
+        length=contexts.length if positions else 0,
     )
+
+
+def block_network(head: Head, contexts: Contexts, table: Float[ndarray, "n d"] | None) -> Memory:
+    """The dense module for these contexts with the head in place and a blank feed-forward block."""
+    config = block_config(contexts, max(contexts.size - 1, 1), head.size, table is not None)
     network = Transformer(config).double()
     set_head(network, head)
     if table is not None:

@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from infoflow.certificates import Certificate
+from infoflow.certificates import Certificate, Claim, asked_of, stated_limit
+from infoflow.construct.coverage import expect_config, expect_float64
 from infoflow.construct.rank_one.certificate import UNIT, gamma, rounding_bound
 from infoflow.construct.rank_one.equivariant import Equivariant, approximate_equivariant, function_named, step_function
 from infoflow.construct.rank_one.lookup import Lookup
@@ -75,10 +76,13 @@ def certificate_of(net: Equivariant) -> Certificate:
     parts = {"shift_of_ids": shift, "table": table_error(net)}
     if math.isfinite(plateau):
         parts["plateau"] = plateau
+    bound = parts["table"] if inside else None
+    inputs = f"X in [0, 1]^({net.n} x {net.d}) with no coordinate within {2 * net.delta:.3g} behind a grid line"
     return Certificate(
-        bound=parts["table"] if inside else None,
-        arithmetic="float64 with rounding allowance" if inside else "float64 measured",
-        assumptions=(f"inputs in the cube with no coordinate within {2 * net.delta:.3g} behind a grid line",),
+        Claim(f"|network - step function of f on {net.D} cells a coordinate|", stated_limit(bound), inputs),
+        bound,
+        "float64 with rounding allowance" if inside else "float64 measured",
+        ("the labels are f as float64 computes it",),
         reasons=() if inside else ("the worst rounding of the first block exceeds a plateau; nothing is proved",),
         parts=parts,
     )
@@ -92,10 +96,11 @@ class SavedEquivariant:
     built: Equivariant
     function: str
     labels: str
+    asked: float | None
 
     @cached_property
     def certificate(self) -> Certificate:
-        return certificate_of(self.built)
+        return certificate_of(self.built).limited_to(self.asked)
 
     def verify(self) -> list[str]:
         """Entries that differ from the construction, by tensor and index."""
@@ -116,14 +121,16 @@ class SavedEquivariant:
             with torch.no_grad():
                 out = self.network(torch.from_numpy(X)).numpy()
             step = step_function(f, X, b.D, self.labels)  # type: ignore[arg-type]
-            worst = max(worst, float(np.abs(out - step).max(initial=0.0)))
+            worst = max(worst, float(np.nan_to_num(np.abs(out - step), nan=np.inf).max(initial=0.0)))
             if time.monotonic() > end:
                 return worst
 
 
 def save_equivariant(net: Equivariant, function: str, labels: str, path: str | Path) -> Path:
     header: dict[str, Any] = {"config": net.network.config.to_json(), "function": function, "labels": labels}
-    header |= {"n": net.n, "D": net.D, "delta": net.delta, "certificate": certificate_of(net).to_json()}
+    certificate = certificate_of(net)
+    header |= {"n": net.n, "D": net.D, "delta": net.delta, "eps": certificate.claim.limit}
+    header["certificate"] = certificate.to_json()
     return files.write(path, "equivariant", net.network.state_dict(), header)
 
 
@@ -136,6 +143,6 @@ def load_equivariant(tensors: dict[str, Tensor], header: dict[str, Any]) -> Save
         raise InfoFlowError("expected a function with integers n, D and a width delta in the header, got others.")
     d, kind = network.config.dim, str(labels)
     built = approximate_equivariant(function_named(function, d, n), d, n, D, kind, delta)  # type: ignore[arg-type]
-    if built.network.config != network.config:
-        raise InfoFlowError(f"expected the shapes of d={d}, n={n}, D={D}, got others; the file is damaged.")
-    return SavedEquivariant(network, built, function, kind)
+    expect_config(network.config, built.network.config, f"an equivariant network with d={d}, n={n}, D={D}")
+    expect_float64(tensors.items())
+    return SavedEquivariant(network, built, function, kind, asked_of(header))

@@ -1,13 +1,13 @@
 """Saved memorisers and contextual maps: the network with the data its certificate speaks of, so that it can be checked.
 
 Tensors `network.*` are the Transformer, bit for bit; `data.*` are vocabulary, tokens (-1 behind the end), mask and
-labels.
+labels, and what enters before the position table where there is one.
 Nothing the file says is trusted: the bound is computed again from the stored weights.
 """
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,21 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from torch import Tensor
 
-from infoflow.certificates import Certificate
-from infoflow.construct.rank_one.certificate import certify_gap, enclose, rounding_bound
+from infoflow.certificates import Certificate, Claim, asked_of
+from infoflow.construct.coverage import expect_config
+from infoflow.construct.rank_one.certificate import certify_gap
+from infoflow.construct.rank_one.context_map import ids_apart
 from infoflow.construct.rank_one.contexts import LARGEST, Contexts, contexts_of
 from infoflow.construct.rank_one.head import Head, attention_average, dyadic_shares
-from infoflow.construct.rank_one.memorize import Memorizer, certificate_of
-from infoflow.construct.rank_one.network import Memory
+from infoflow.construct.rank_one.memorize import Memorizer, certificate_of, state_error
+from infoflow.construct.rank_one.network import Memory, attention_config, block_config
 from infoflow.construct.rank_one.separation import same_token_gap
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer, files
 from infoflow.nn.transformer import from_saved
+
+BLOCK = 1 << 20  # hidden activations and attention weights of one block of the attack
+LARGEST_LOG = 308.0  # stands for "nothing to keep apart"
 
 
 @dataclass
@@ -66,7 +71,7 @@ class SavedRankOne:
 
 
 class SavedMap(SavedRankOne):
-    """A contextual map; `bound` is the float64 error of every attention average, `parts` hold the certified gap."""
+    """A contextual map: the claim is a distance between ids, in real arithmetic on the stored weights."""
 
     @cached_property
     def averages(self) -> Float[ndarray, " M"]:
@@ -77,25 +82,31 @@ class SavedMap(SavedRankOne):
     def certificate(self) -> Certificate:
         pair = same_token_gap(self.contexts.query, self.averages)
         found = certify_gap(self.contexts, self.head, self.averages, pair.gap if pair else None)
-        parts = {"log10_gap": found.log10_gap} if math.isfinite(found.log10_gap) else {}
+        log10_gap = ids_apart(self.contexts, self.head, found)
+        inputs = f"every two of the {self.contexts.size} contexts of the data"
         return Certificate(
-            bound=rounding_bound(self.contexts, self.head),
-            arithmetic=f"float64 averages against the stored weights; gap by {found.method}, {found.bits} bits",
-            assumptions=(f"the {self.contexts.size} contexts of the data",),
-            holds=found.holds,
+            Claim("log10 of the distance of ids", asked_of(self.header), inputs, least=True),
+            min(log10_gap, LARGEST_LOG) if log10_gap > -math.inf else None,
+            f"real arithmetic on the stored weights; {found.method}, {found.bits} bits",
             reasons=() if found.holds else ("the averages of two contexts of one token could not be separated",),
-            parts=parts,
+            parts={"log10 gap of the averages": found.log10_gap} if math.isfinite(found.log10_gap) else {},
         )
 
-    def attack(self, seed: int, seconds: float) -> float:
-        """The largest distance of a float64 average from its ball."""
-        balls, _ = enclose(self.contexts, self.head, 256)
-        return max(abs(float((ball - s).mid())) for ball, s in zip(balls, self.averages.tolist(), strict=True))
+    def check(self, certificate: Certificate, seed: int, seconds: float) -> Certificate:
+        """The data executed by the loaded module: ids must be x + a s up to rounding. It is no attack: the contexts of
+        the claim are all there are."""
+        states = Memory(self.network).class_states(self.contexts)
+        proved = self.contexts.vocabulary[self.contexts.query] + self.head.output * self.averages[:, None]
+        distance = float(np.nan_to_num(np.abs(states - proved), nan=np.inf).max(initial=0.0))
+        found = replace(certificate, measured={"executed ids from x + a s": distance})
+        allowed = 2 * state_error(self.contexts, self.head)
+        return found if distance <= allowed else found.against(f"executed ids are {distance:.6g} away from x + a s")
 
 
 @dataclass
 class SavedMemorizer(SavedRankOne):
     labels: Int[ndarray, "M d"]
+    inputs: Float[ndarray, "N n d"]  # what the network takes: tokens before the position table, 0 behind the end
 
     @cached_property
     def memory(self) -> Memory:
@@ -104,19 +115,23 @@ class SavedMemorizer(SavedRankOne):
 
     @cached_property
     def certificate(self) -> Certificate:
-        return certificate_of(self.memory, self.contexts, self.head, self.labels)
+        found = certificate_of(self.memory, self.contexts, self.head, self.labels)
+        return found.limited_to(asked_of(self.header))
 
     def attack(self, seed: int, seconds: float) -> float:
-        """Dense execution of the data in random blocks until the time is over, at least one block."""
+        """The module on its own data, sequences in random order until the time is over, at least one."""
         rng, end, worst = np.random.default_rng(seed), time.monotonic() + seconds, 0.0
-        label = self.contexts.class_of.ravel()
-        places = np.flatnonzero(label >= 0)
-        states = self.memory.place_states(self.contexts)
-        order = rng.permutation(places)
-        for start in range(0, len(order), 256):
-            block = order[start : start + 256]
-            out = self.memory.dense_output(states[block])
-            worst = max(worst, float(np.abs(out - self.labels[label[block]]).max()))
+        real, label = self.contexts.tokens >= 0, self.contexts.class_of
+        n, width = self.contexts.length, self.network.config.widths[0]
+        step = max(BLOCK // (n * max(width, n)), 1)
+        order = rng.permutation(len(real))
+        for start in range(0, len(order), step):
+            rows = order[start : start + step]
+            visible = real[rows, None, :] if self.contexts.visible is None else self.contexts.visible & real[rows, None]
+            with torch.no_grad():
+                out = self.network(torch.from_numpy(self.inputs[rows]), visible=torch.from_numpy(visible)).numpy()
+            error = np.abs(out - self.labels[label[rows]])[real[rows]]
+            worst = max(worst, float(np.nan_to_num(error, nan=np.inf).max(initial=0.0)))
             if time.monotonic() > end:
                 break
         return worst
@@ -135,7 +150,10 @@ def save_memorizer(made: Memorizer, path: str | Path) -> Path:
     network = made.memory.network
     tensors = _tensors(network, made.contexts)
     tensors["data.labels"] = torch.from_numpy(made.labels.astype(np.float64))
-    header = {"config": network.config.to_json(), "certificate": made.certificate.to_json()}
+    if made.inputs is not None:
+        tensors["data.inputs"] = torch.from_numpy(made.inputs)
+    certificate = made.certificate
+    header = {"config": network.config.to_json(), "eps": certificate.claim.limit, "certificate": certificate.to_json()}
     return files.write(path, "memorizer", tensors, header)
 
 
@@ -146,16 +164,38 @@ def save_map(network: Transformer, contexts: Contexts, header: dict[str, Any], p
 
 def load_memorizer(tensors: dict[str, Tensor], header: dict[str, Any]) -> SavedMemorizer:
     """The loader of kind "memorizer"."""
-    labels = tensors.pop("data.labels", None)
+    labels, inputs = tensors.pop("data.labels", None), tensors.pop("data.inputs", None)
     network, contexts = _load(tensors, header)
-    if labels is None or labels.shape != (contexts.size, network.config.dim):
-        raise InfoFlowError(f"expected labels of shape {(contexts.size, network.config.dim)}, found none that fit.")
-    return SavedMemorizer(network, contexts, header, _integers(labels, "data.labels"))
+    config = network.config
+    positions = config.positions != "none"
+    expect_config(config, block_config(contexts, config.widths[0], config.head_dims[0], positions), "a memoriser")
+    if labels is None or labels.shape != (contexts.size, config.dim):
+        raise InfoFlowError(f"expected labels of shape {(contexts.size, config.dim)}, found none that fit.")
+    entering = _inputs(network, contexts, inputs)
+    return SavedMemorizer(network, contexts, header, _integers(labels, "data.labels"), entering)
+
+
+def _inputs(network: Transformer, contexts: Contexts, stored: Tensor | None) -> Float[ndarray, "N n d"]:
+    """What the network takes, so that it sees exactly the tokens of the data behind its position table."""
+    real = (contexts.tokens >= 0)[..., None]
+    seen = contexts.vocabulary[contexts.tokens] * real
+    if network.position is None:
+        if stored is not None:
+            raise InfoFlowError("expected no data.inputs in a memoriser without positions; the file is damaged.")
+        return seen
+    if stored is None or tuple(stored.shape) != seen.shape or stored.dtype != torch.float64:
+        raise InfoFlowError(f"expected data.inputs of shape {seen.shape} in float64, found none; build it again.")
+    inputs: ndarray = stored.numpy()
+    if not ((inputs + network.position.detach().numpy() == seen) | ~real).all():
+        raise InfoFlowError("expected data.inputs plus the position table to be the tokens, got other sums.")
+    return inputs
 
 
 def load_map(tensors: dict[str, Tensor], header: dict[str, Any]) -> SavedMap:
     """The loader of kind "context_map"."""
-    return SavedMap(*_load(tensors, header), header)
+    network, contexts = _load(tensors, header)
+    expect_config(network.config, attention_config(contexts, network.config.head_dims[0]), "a contextual map")
+    return SavedMap(network, contexts, header)
 
 
 def _load(tensors: dict[str, Tensor], header: dict[str, Any]) -> tuple[Transformer, Contexts]:
@@ -165,8 +205,8 @@ def _load(tensors: dict[str, Tensor], header: dict[str, Any]) -> tuple[Transform
     config = network.config
     if any(value.dtype != torch.float64 for value in tensors.values()):
         raise InfoFlowError("expected float64 tensors only, got another kind; the certificate holds for float64.")
-    if config.layers != 1 or config.cls or config.share_key_value or config.embed != (config.dim,):
-        raise InfoFlowError("expected one rank-1 layer without CLS in the configuration, got another network.")
+    if config.layers != 1:
+        raise InfoFlowError(f"expected one layer in the configuration (heads), got {config.layers}.")
     vocabulary, tokens = data.pop("data.vocabulary", None), data.pop("data.tokens", None)
     visible = data.pop("data.visible", None)
     if data or vocabulary is None or tokens is None or vocabulary.ndim != 2 or tokens.ndim != 2 or not tokens.numel():

@@ -10,14 +10,14 @@ as long as every argument stays in the tables' domain, which is checked at every
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from infoflow.certificates import Certificate
+from infoflow.certificates import Certificate, Claim, stated_limit
 from infoflow.construct.softmax_attention.gradient_heads import GradientHeads, one_variable
 from infoflow.construct.softmax_attention.losses import Loss, find
 from infoflow.construct.softmax_attention.ridge_polynomials import general_heads
@@ -76,7 +76,7 @@ class InContextDescent:
         return parts.sum(1) / self.n + self.ridge * w
 
     def run(self, problem: Problem) -> Run:
-        self.check(problem)
+        self.expect(problem)
         w, path = problem.w0, [problem.w0]
         for _ in range(self.steps):
             w = w - self.eta * self.gradient(problem, w)
@@ -119,20 +119,26 @@ class InContextDescent:
         assumptions = [f"domain |z| <= {self.domain.arguments:g}, {self.domain.source}"]
         if bound is None:
             assumptions.append("no bound: derivative bounds of the loss, or data, were not given")
+        inputs = f"every one of {self.steps} steps on the given data"
         return Certificate(
+            Claim("|w - w of exact gradient descent|", stated_limit(bound), inputs),
             bound,
             "float64 with rounding allowance",
             tuple(assumptions),
             parts={} if eps is None else {"one gradient coordinate": eps},
         )
 
-    def attack(self, seed: int = 0, seconds: float = 5.0) -> float:
-        """Deviation from exact descent on the data the domain was made for."""
+    def check(self, certificate: Certificate, seed: int = 0, seconds: float = 5.0) -> Certificate:
+        """One run on the data the claim speaks of: there is no other input to attack with."""
         if self.problem is None:
             raise InfoFlowError("expected a network built with data, got one without; call run on a problem instead.")
-        return self.run(self.problem).deviation
+        deviation = self.run(self.problem).deviation
+        found = replace(certificate, measured={**certificate.measured, "deviation on the data": deviation})
+        if found.bound is None or deviation <= found.bound:
+            return found
+        return found.against(f"the run deviates by {deviation:.6g}, the bound is {found.bound:.6g}")
 
-    def check(self, problem: Problem) -> None:
+    def expect(self, problem: Problem) -> None:
         if problem.x.shape != (self.d, self.n):
             raise InfoFlowError(
                 f"expected x of shape ({self.d}, {self.n}), got {tuple(problem.x.shape)}; rebuild for this size."

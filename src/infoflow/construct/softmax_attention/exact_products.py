@@ -9,14 +9,14 @@ Signed B: (B+ + c) - (B- + c) for any c > 0 (the paper's B+ - B- has zeros).
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from infoflow.certificates import Certificate
+from infoflow.certificates import Certificate, Claim
 from infoflow.construct.softmax_attention.anchors import check_finite
 from infoflow.construct.softmax_attention.heads import Head, attend
 from infoflow.construct.softmax_attention.window import UNIT
@@ -49,6 +49,7 @@ class ExactProduct:
     B: Float[Tensor, "n n"]
     radius: float  # sup |X| entry by entry
     T: float
+    eps: float  # what was asked
 
     @property
     def parts(self) -> list[tuple[float, Float[Tensor, "n n"]]]:
@@ -61,19 +62,28 @@ class ExactProduct:
     def heads(self) -> list[Head]:
         return [positive_head(self.A, part, self.T, sign) for sign, part in self.parts]
 
-    @cached_property
-    def certificate(self) -> Certificate:
-        size = float(self.A.abs().sum(1).max()) * self.radius  # >= |AX| entry by entry
-        padding = rounding = 0.0
-        n = len(self.B)
+    @property
+    def size(self) -> float:
+        """>= |AX| entry by entry."""
+        return float(self.A.abs().sum(1).max()) * self.radius
+
+    @property
+    def rounding(self) -> float:
+        total, n = 0.0, len(self.B)
         for _, part in self.parts:
             M = float(part.sum(0).max())
-            padding += 3 * M * n * size * math.exp(-self.T * n * math.log(2))
             logs = max(abs(math.log(float(part.min()))), abs(math.log(3 * M)))
-            rounding += 3 * M * size * UNIT * (16 + 4 * logs + 4 * n)
-        parts = {"padding column": padding, "rounding": rounding}
-        assumption = (f"|X| <= {self.radius:g} entry by entry",)
-        return Certificate(sum(parts.values()), "float64 with rounding allowance", assumption, parts=parts)
+            total += 3 * M * self.size * UNIT * (16 + 4 * logs + 4 * n)
+        return total
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        n = len(self.B)
+        largest = sum(float(part.sum(0).max()) for _, part in self.parts)
+        padding = 3 * largest * n * self.size * math.exp(-self.T * n * math.log(2))
+        parts = {"padding column": padding, "rounding": self.rounding}
+        claim = Claim("|heads - A X B|", self.eps, f"every X with entries within {self.radius:g}")
+        return Certificate(claim, sum(parts.values()), "float64 with rounding allowance", parts=parts)
 
     @cached_property
     def mixing(self) -> Float[Tensor, "n n_1"]:
@@ -114,18 +124,22 @@ class ExactProduct:
             raise InfoFlowError(f"expected entries within {self.radius:g}; rebuild with a larger radius.")
 
 
-def exact_product(A: Tensor, B: Tensor, *, eps: float = 1e-12, radius: float = 1.0) -> ExactProduct:
-    """T >= ln(n/delta)/(n ln 2) with delta = eps/(3 M n |AX|), for every head."""
+def exact_product(A: Tensor, B: Tensor, *, eps: float | None = None, radius: float = 1.0) -> ExactProduct:
+    """T >= ln(n/delta)/(n ln 2) with delta = eps'/(3 M n |AX|), for every head; eps' is eps less the rounding of
+    float64. None asks for twice that rounding."""
     left, right = torch.as_tensor(A, dtype=torch.float64), torch.as_tensor(B, dtype=torch.float64)
     if left.ndim != 2 or right.ndim != 2 or right.shape[0] != right.shape[1]:
         raise InfoFlowError(f"expected a matrix A and a square B, got {tuple(left.shape)} and {tuple(right.shape)}.")
     check_finite("A", left)
     check_finite("B", right)
-    if not 0 < eps < math.inf or not 0 < radius < math.inf:
+    if (eps is not None and not 0 < eps < math.inf) or not 0 < radius < math.inf:
         raise InfoFlowError(f"expected positive eps and radius, got {eps} and {radius}; correct them.")
     n = len(right)
-    size = float(left.abs().sum(1).max()) * radius
-    probe = ExactProduct(left, right, radius, 1.0)
+    probe = ExactProduct(left, right, radius, 1.0, math.inf)
+    probe = replace(probe, eps=eps or max(2 * probe.rounding, 1e-300))
+    left_over = probe.eps * (1 - 1e-9) - probe.rounding
+    if left_over <= 0:
+        raise InfoFlowError(f"expected eps above the rounding of float64, {probe.rounding:.3g} here, got {eps:g}.")
     M = max(float(part.sum(0).max()) for _, part in probe.parts)
-    delta = eps / (3 * M * n * max(size, 1e-300)) / len(probe.parts)
-    return ExactProduct(left, right, radius, max(1.0, math.log(n / delta) / (n * math.log(2))))
+    delta = left_over / (3 * M * n * max(probe.size, 1e-300)) / len(probe.parts)
+    return replace(probe, T=max(1.0, math.log(n / delta) / (n * math.log(2))))

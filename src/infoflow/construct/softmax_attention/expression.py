@@ -169,7 +169,7 @@ class Expression:
 
     def _cover(self, B: float, boxes: int) -> tuple[Callable[[tuple[int, int]], Interval], tuple[int, ...]]:
         """Split every used coordinate into equal pieces, as many as `boxes` allows; pieces overlap by one float."""
-        used = sorted(_variables(self.tree))
+        used = sorted(variables(self.tree))
         pieces = max(1, int(boxes ** (1 / max(1, len(used))) + 1e-9))
         edges = np.linspace(-B, B, pieces + 1)
         shape = (pieces,) * len(used)
@@ -298,7 +298,7 @@ class _Parser:
         return Node("variable", place=(i - 1, j - 1))
 
 
-def _variables(node: Node) -> set[tuple[int, int]]:
+def variables(node: Node) -> set[tuple[int, int]]:
     if node.kind == "variable":
         return {node.place}
-    return set().union(*(_variables(child) for child in node.children)) if node.children else set()
+    return set().union(*(variables(child) for child in node.children)) if node.children else set()

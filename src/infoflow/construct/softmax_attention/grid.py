@@ -20,17 +20,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from infoflow.certificates import Certificate
+from infoflow.certificates import Certificate, Claim, stated_limit
+from infoflow.certificates.promises import steeper
 from infoflow.construct.softmax_attention.anchors import Anchors, check_finite
 from infoflow.construct.softmax_attention.bumps import centres, check_grid
 from infoflow.construct.softmax_attention.expression import Expression
 from infoflow.construct.softmax_attention.heads import Head, attend
 from infoflow.construct.softmax_attention.lemma_f1 import beta_unique
 from infoflow.construct.softmax_attention.modulus import UNKNOWN, Modulus, of_expression, of_lipschitz, on_tensors
+from infoflow.construct.softmax_attention.slopes import PROVED, steepness
 from infoflow.construct.softmax_attention.summed_range import range_head, shared_affine
 from infoflow.construct.softmax_attention.window import UNIT, overshoot, selected, tail
 from infoflow.errors import InfoFlowError, unknown
@@ -59,6 +62,8 @@ class GridApproximator:
     lazy: bool
     paper_heads: bool
     p: int  # layer 1's anchors
+    promised: float | None = None  # a Lipschitz constant the caller states and intervals do not prove
+    expression: Expression | None = None  # f, where it is one
 
     @property
     def N(self) -> int:
@@ -119,12 +124,13 @@ class GridApproximator:
         elif self.variant != "quadratic" and math.isinf(self.volume):
             reason = "the volume of the domain is beyond floats: no L2 norm; the quadratic variant has a sup norm"
         if reason is not None:
-            return Certificate(None, "float64 with rounding allowance", (reason,))
+            claim = Claim("|network - f|", None, self._domain_words)
+            return Certificate(claim, None, "float64 with rounding allowance", (reason,))
         omega, osc = self.modulus.total * self.B / self.g, self.modulus.oscillation
         if self.variant == "quadratic":
             share = self.width * (0.5 + tail(self.c))
             parts = {"cells": min(self.modulus.spread * share, osc)}
-            norm = "sup norm over the domain"
+            norm = "sup norm"
         else:
             volume = self.volume
             shell = volume * -math.expm1(self.N * math.log1p(-self.delta))
@@ -133,9 +139,33 @@ class GridApproximator:
                 "softmax": math.sqrt(volume) * osc * self.eps1,
                 "shells": osc * math.sqrt(shell),
             }
-            norm = "L2 norm over the domain"
+            norm = "L2 norm"
         parts["rounding"] = 64 * UNIT * self.N * (osc + self._largest) * (1 + self.g)
-        return Certificate(sum(parts.values()), "float64 with rounding allowance", (norm,), parts=parts)
+        bound = sum(parts.values())
+        claim = Claim(f"|network - f| in the {norm}", stated_limit(bound), self._domain_words)
+        promises = () if self.promised is None else (f"f has Lipschitz constant {self.promised:g} in the sup norm",)
+        assumptions = ("f as float64 computes it",)
+        return Certificate(claim, bound, "float64 with rounding allowance", assumptions, promises, parts=parts)
+
+    @property
+    def _domain_words(self) -> str:
+        name = f" of f = {self.expression.text}" if self.expression is not None else ""
+        return f"every entry{name} on [-{self.B:g}, {self.B:g}]^({self.d} x {self.n})"
+
+    def check(self, certificate: Certificate, seed: int = 0, seconds: float = 5.0) -> Certificate:
+        """The attack on a promised Lipschitz constant: a steeper place of f falsifies the certificate."""
+        if self.promised is None:
+            return certificate
+        if self.expression is not None:
+            steep = steepness(self.expression, self.B, self.promised)
+            found = None if isinstance(steep, str) else f"a slope of {steep.slope:.6g} at {steep.point}"
+        else:
+            X = self.sample(256, seed).flatten(1).numpy()
+            found = steeper(self._rows, X, self.promised, np.random.default_rng(seed), (-self.B, self.B))
+        return certificate if found is None else certificate.against(f"the Lipschitz constant is wrong: f has {found}")
+
+    def _rows(self, X: Float[np.ndarray, "k N"]) -> Tensor:
+        return self.f(torch.from_numpy(X).reshape(-1, self.d, self.n))
 
     @property
     def core_bound(self) -> float | None:
@@ -382,9 +412,13 @@ def grid_approximator(
                 f"expected f to return (batch,) or (batch, {d}, {n}), got {tuple(shape)} for a batch of 1."
             )
         outputs = 1 if len(shape) == 1 else d * n
+    promised, whole = None, f if isinstance(f, Expression) else None
     if lipschitz is not None:
         modulus = of_lipschitz(lipschitz, d * n, B)
-    net = GridApproximator(function, d, n, g, B, variant, delta, eps1, c, outputs, modulus, lazy, paper_heads, anchors)
+        promised = None if whole is not None and steepness(whole, B, lipschitz) == PROVED else lipschitz
+    net = GridApproximator(
+        function, d, n, g, B, variant, delta, eps1, c, outputs, modulus, lazy, paper_heads, anchors, promised, whole
+    )
     if variant != "quadratic" and net.first_error > 1 / 8:
         raise InfoFlowError(f"expected layer 1 to err by at most 1/8, got {net.first_error:.3g}; raise delta.")
     if not lazy:

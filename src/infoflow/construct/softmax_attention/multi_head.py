@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from infoflow.certificates import Certificate
+from infoflow.certificates import Certificate, Claim, stated_limit
 from infoflow.construct.softmax_attention.anchors import check_finite, check_interval
 from infoflow.construct.softmax_attention.attacks import probes_of_interval, worst
 from infoflow.construct.softmax_attention.heads import Head, attend
@@ -88,11 +88,13 @@ class MultiHeadTruncatedLinear:
             "softmax": M * self.eps0,
             "rounding": 64 * UNIT * M * (1 + self.c) * (self.H + 1),
         }
-        assumptions = [f"n = {self.n} >= 3 tokens"]
+        inputs = f"{self.n} tokens with any w.x + t"
         if self.gated:
             parts["gates"] = self.heads * self.n * M * math.exp(-self.c) / self.heads
-            assumptions.append(f"|X| <= {self.radius:g} entry by entry (the gates' bonus covers no more)")
-        return Certificate(sum(parts.values()), "float64 with rounding allowance", tuple(assumptions), parts=parts)
+            inputs = f"{self.n} tokens with entries within {self.radius:g} (the gates' bonus covers no more)"
+        bound = sum(parts.values())
+        claim = Claim(f"|heads - Range_[{self.a:g}, {self.b:g}](w.x + t)|", stated_limit(bound), inputs)
+        return Certificate(claim, bound, "float64 with rounding allowance", parts=parts)
 
     def affine(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... rows n"]:
         self._check(X)

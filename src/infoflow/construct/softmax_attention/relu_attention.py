@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from infoflow.certificates import Certificate
+from infoflow.certificates import Certificate, Claim, stated_limit
 from infoflow.construct.softmax_attention.anchors import check_finite
 from infoflow.construct.softmax_attention.exact_products import padded
 from infoflow.construct.softmax_attention.heads import Head, attend
@@ -68,8 +68,10 @@ class ReluAttention:
             "other keys": 3 * n * N * math.exp(-self.beta) * self.largest,
             "rounding": 64 * UNIT * N * n * (1 + self.largest) * (1 + self.beta),
         }
-        assumption = (f"|X| <= {self.radius:g} entry by entry",)
-        return Certificate(sum(parts.values()), "float64 with rounding allowance", assumption, parts=parts)
+        bound = sum(parts.values())
+        inputs = f"every X with entries within {self.radius:g}"
+        claim = Claim("|heads - ReLU network|", stated_limit(bound), inputs)
+        return Certificate(claim, bound, "float64 with rounding allowance", parts=parts)
 
     def preactivations(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... N n"]:
         return (torch.einsum("ikjd,...dj->...ik", self.w, X) + self.bias).mT

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from infoflow.certificates import Certificate
+from infoflow.certificates import Certificate, Claim, stated_limit
 from infoflow.construct.softmax_attention.anchors import check_finite
 from infoflow.construct.softmax_attention.heads import Head
 from infoflow.construct.softmax_attention.truncated_linear import TruncatedLinear, truncated_linear
@@ -103,7 +103,10 @@ class TwoLayerAttention:
             "layer 2": size * eps2,
             "rounding": 16 * UNIT * size * self.network.neurons * self.network.reach,
         }
-        return Certificate(sum(parts.values()), "float64 with rounding allowance", parts=parts)
+        bound = sum(parts.values())
+        inputs = f"every X with entries within {self.network.B:g}"
+        claim = Claim("|heads - ReLU network|", stated_limit(bound), inputs)
+        return Certificate(claim, bound, "float64 with rounding allowance", parts=parts)
 
     def fast(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... rows columns"]:
         if not bool((X.abs() <= self.network.B).all()):

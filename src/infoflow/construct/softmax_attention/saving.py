@@ -5,13 +5,13 @@ loaded with a certificate that does not hold, and says where.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from infoflow.certificates import asked_of
 from infoflow.construct.softmax_attention.descent import InContextDescent, in_context_gd
 from infoflow.construct.softmax_attention.expression import parse
 from infoflow.construct.softmax_attention.grid import GridApproximator, grid_approximator
@@ -46,7 +46,7 @@ def load_truncated_linear(tensors: Tensors, header: dict[str, Any]) -> Truncated
     else:
         (p,) = _numbers(header, {"p": int})
         net = truncated_linear(w, t, a, b, p=p, eps0=eps0, n=n, grid=str(header.get("grid")))
-    return _compared(net, _head_tensors(net), tensors)
+    return _compared(net, _head_tensors(net), tensors, header)
 
 
 def _head_tensors(net: TruncatedLinear | MultiHeadTruncatedLinear) -> Tensors:
@@ -75,7 +75,7 @@ def load_grid(tensors: Tensors, header: dict[str, Any]) -> GridApproximator:
     f = parse(str(header.get("function", "")), d, n)
     flags |= {"B": B, "delta": delta, "eps1": eps1, "c": c, "p": p, "lipschitz": lipschitz}
     net = grid_approximator(f, d, n, g, str(header.get("variant")), **flags)
-    return _compared(net, _grid_tensors(net), tensors)
+    return _compared(net, _grid_tensors(net), tensors, header)
 
 
 def _grid_tensors(net: GridApproximator) -> Tensors:
@@ -98,7 +98,7 @@ def load_descent(tensors: Tensors, header: dict[str, Any]) -> InContextDescent:
     tau = None if header.get("tau") is None else _numbers(header, {"tau": float})[0]
     loss, kind = str(header.get("loss")), str(header.get("kind"))
     net = in_context_gd(loss, d, n, eta, steps, kind, data=data, ridge=ridge, p=p, tau=tau, knots=knots)
-    return _compared(net, _descent_tensors(net), tensors)
+    return _compared(net, _descent_tensors(net), tensors, header)
 
 
 def _descent_tensors(net: InContextDescent) -> Tensors:
@@ -109,7 +109,7 @@ def _descent_tensors(net: InContextDescent) -> Tensors:
 
 
 def _stated(header: dict[str, Any], net: Any) -> dict[str, Any]:
-    return {**header, "certificate": net.certificate.to_json()}
+    return {**header, "eps": net.certificate.claim.limit, "certificate": net.certificate.to_json()}
 
 
 def _tensor(tensors: Tensors, name: str) -> Tensor:
@@ -128,8 +128,9 @@ def _numbers(header: dict[str, Any], kinds: dict[str, Callable[[Any], Any]]) -> 
     return values
 
 
-def _compared(net: Any, expected: Tensors, stored: Tensors) -> Any:
-    """The network, its certificate marked when the file's numbers are not the construction's."""
+def _compared(net: Any, expected: Tensors, stored: Tensors, header: dict[str, Any]) -> Any:
+    """The network; its certificate claims what the file was asked for, and says where the file's numbers are not the
+    construction's."""
     files.expect(stored, {name: tuple(tensor.shape) for name, tensor in expected.items()})
     reasons = []
     for name, tensor in expected.items():
@@ -137,6 +138,5 @@ def _compared(net: Any, expected: Tensors, stored: Tensors) -> Any:
         if len(wrong):
             place = ", ".join(str(int(index) + 1) for index in wrong[0])
             reasons.append(f"{name}[{place}] differs from the construction")
-    if reasons:
-        net.__dict__["certificate"] = replace(net.certificate, holds=False, reasons=tuple(reasons))
+    net.__dict__["certificate"] = net.certificate.limited_to(asked_of(header)).against(*reasons)
     return net

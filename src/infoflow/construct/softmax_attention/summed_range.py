@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from infoflow.certificates import Certificate
+from infoflow.certificates import Certificate, Claim, stated_limit
 from infoflow.construct.softmax_attention.anchors import Anchors
 from infoflow.construct.softmax_attention.attacks import probes_of_interval, worst
 from infoflow.construct.softmax_attention.heads import Head
@@ -65,7 +65,9 @@ class SummedRange:
     @cached_property
     def certificate(self) -> Certificate:
         parts = {name: self.n * value for name, value in self.one.certificate.parts.items()}
-        return Certificate(sum(parts.values()), "float64 with rounding allowance", parts=parts)
+        bound = sum(parts.values())
+        claim = Claim(f"|head - sum of {self.n} ranges|", stated_limit(bound), "every real w.x + t")
+        return Certificate(claim, bound, "float64 with rounding allowance", parts=parts)
 
     @property
     def explicit_rounding(self) -> float:

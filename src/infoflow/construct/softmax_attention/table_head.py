@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from infoflow.certificates import Certificate
+from infoflow.certificates import Certificate, Claim, stated_limit
 from infoflow.construct.softmax_attention.anchors import check_finite, check_interval
 from infoflow.construct.softmax_attention.attacks import probes_of_interval, worst
 from infoflow.construct.softmax_attention.heads import Head
@@ -283,10 +283,15 @@ def table_head(
     if lipschitz is not None:
         parts = {"table": value_error(built.spacing, c, lipschitz, second), "rounding": built.rounding}
         bound = sum(parts.values())
+    promises = [] if lipschitz is None else [f"F has Lipschitz constant at most {lipschitz:g} on all anchors"]
+    if lipschitz is not None and second is not None:
+        promises.append(f"|F''| is at most {second:g} there")
     certificate = Certificate(
+        Claim("|head - F(w.x + t)|", stated_limit(bound), f"every w.x + t in [{low:g}, {high:g}]"),
         bound,
         "float64 with rounding allowance",
         () if lipschitz is not None else ("no Lipschitz constant was given, so nothing is proved",),
+        tuple(promises),
         parts=parts,
     )
     return TableHead(built, torch.as_tensor(w, dtype=torch.float64), t, n, certificate, F)
@@ -306,6 +311,8 @@ def soft_range(a: float, b: float, p: int, *, w: Float[Tensor, "d"] | list[float
         "aliasing": built.spacing * Aliasing(c).deviation(1),
         "rounding": built.rounding,
     }
-    certificate = Certificate(sum(parts.values()), "float64 with rounding allowance", parts=parts)
+    bound = sum(parts.values())
+    claim = Claim(f"|head - Range_[{a:g}, {b:g}](z)|", stated_limit(bound), "every real z = w.x + t")
+    certificate = Certificate(claim, bound, "float64 with rounding allowance", parts=parts)
     weights = torch.as_tensor(w, dtype=torch.float64)
     return TableHead(built, weights, 0.0, n, certificate, lambda z: z.clamp(a, b))

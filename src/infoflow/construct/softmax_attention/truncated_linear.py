@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from infoflow.certificates import Certificate
+from infoflow.certificates import Certificate, Claim, stated_limit
 from infoflow.construct.softmax_attention.anchors import Anchors, check_finite, check_interval
 from infoflow.construct.softmax_attention.attacks import probes_of_interval, worst
 from infoflow.construct.softmax_attention.heads import Head
@@ -27,6 +27,7 @@ from infoflow.construct.softmax_attention.lemma_f1 import beta_pair
 from infoflow.construct.softmax_attention.window import UNIT, in_chunks, selected
 from infoflow.errors import InfoFlowError
 
+MOST_ANCHORS = 2**52  # their indices are exact in float64
 EXPLICIT_LIMIT = 4096  # anchors; the explicit head forms p x p scores, for verification only
 
 
@@ -40,6 +41,7 @@ class TruncatedLinear:
     n: int
     beta: float
     eps0: float
+    asked: float | None = None  # None: the bound itself, rounded up
 
     @property
     def c(self) -> float:
@@ -74,12 +76,15 @@ class TruncatedLinear:
         parts = {
             "interpolation": self.anchors.interpolation_error,
             "softmax": width * self.eps0,
-            "rounding": 64 * UNIT * max(abs(self.anchors.a), abs(self.anchors.b)) * (1 + self.c),
+            "rounding": rounding(self.anchors.a, self.anchors.b, self.c),
         }
+        bound = sum(parts.values())
+        limit = stated_limit(bound) if self.asked is None else self.asked
         return Certificate(
-            bound=sum(parts.values()),
-            arithmetic="float64 with rounding allowance, as a function of z = w.x + t",
-            assumptions=("the fast evaluation, scores by direct differences", f"0 < eps0 = {self.eps0:.3g} <= 1/2"),
+            Claim(f"|head - Range_[{self.anchors.a:g}, {self.anchors.b:g}](z)|", limit, "every real z = w.x + t"),
+            bound,
+            "float64 with rounding allowance, as a function of z = w.x + t",
+            ("the fast evaluation, scores by direct differences",),
             parts=parts,
         )
 
@@ -179,7 +184,8 @@ def truncated_linear(
 ) -> TruncatedLinear:
     """One head for Range_[a,b](w.x + t). Give `eps` (p and beta follow, Corollary G.6) or `p` and `eps0`.
 
-    p = max(n+1, 3, ceil(2 (b-a)/eps)), eps0 = eps / (2 (b-a)); beta = 2 ln((p-2)/eps0) / spacing^2.
+    p = max(n+1, 3, ceil(2 (b-a)/eps)); eps0 = (eps less interpolation error and rounding)/(b-a), about eps / (2 (b-a));
+    beta = 2 ln((p-2)/eps0) / spacing^2.
     """
     check_interval(a, b)
     weights, bias = torch.as_tensor(w, dtype=torch.float64), torch.as_tensor(t, dtype=torch.float64)
@@ -189,10 +195,7 @@ def truncated_linear(
     if (eps is None) == (p is None):
         raise InfoFlowError("expected either eps or p (with eps0), got both or neither; give one of them.")
     if eps is not None:
-        if not 0 < eps < math.inf:
-            raise InfoFlowError(f"expected a positive error eps, got {eps}; choose eps > 0.")
-        p = max(n + 1, 3, math.ceil(2 * (b - a) / eps))
-        eps0 = min(0.5, eps / (2 * (b - a)))
+        p, eps0 = _sizes(a, b, eps, n, grid)
     assert p is not None
     if p < 3:
         raise InfoFlowError(f"expected p >= 3 anchors, got p={p}; with two the temperature ln(p-2) is undefined.")
@@ -202,7 +205,32 @@ def truncated_linear(
     if not 0 < chosen <= 0.5:
         raise InfoFlowError(f"expected 0 < eps0 <= 1/2, got {chosen}; choose a softmax error in that range.")
     anchors = Anchors(a, b, p, grid)
-    return TruncatedLinear(weights, bias, anchors, n, 2 * beta_pair(anchors.spacing**2, p, chosen), chosen)
+    return TruncatedLinear(weights, bias, anchors, n, 2 * beta_pair(anchors.spacing**2, p, chosen), chosen, eps)
+
+
+def rounding(a: float, b: float, c: float) -> float:
+    """Of the fast evaluation: z - L_k off by a few units of max(|a|, |b|), weights by c times that in relation."""
+    return 64 * UNIT * max(abs(a), abs(b)) * (1 + c)
+
+
+def _sizes(a: float, b: float, eps: float, n: int, grid: str) -> tuple[int, float]:
+    """(p, eps0) with interpolation + (b-a) eps0 + rounding <= eps: p as in Corollary G.6, eps0 from what is left.
+
+    The rounding depends on c = ln((p-2)/eps0), bounded before eps0 is known by asking for eps0 >= eps/(64 (b-a)).
+    """
+    if not 0 < eps < math.inf:
+        raise InfoFlowError(f"expected a positive error eps, got {eps}; choose eps > 0.")
+    width = b - a
+    if 2 * width / eps > MOST_ANCHORS:
+        raise InfoFlowError(f"expected at most {MOST_ANCHORS} anchors, eps={eps:g} asks for more; raise eps.")
+    p = max(n + 1, 3, math.ceil(2 * width / eps))
+    lost = rounding(a, b, math.log(p * max(2.0, 64 * width / eps)))
+    left = (eps - lost - Anchors(a, b, p, grid).interpolation_error) * (1 - 2.0**-30) - 4 * UNIT * eps
+    if left < eps / 64:
+        raise InfoFlowError(
+            f"expected eps well above the rounding of float64 on [{a:g}, {b:g}], {lost:.2g}, got {eps:g}; raise eps."
+        )
+    return p, min(0.5, left / width)
 
 
 def relu(w: Tensor | list[float], t: float, largest: float, eps: float, n: int = 1) -> TruncatedLinear:

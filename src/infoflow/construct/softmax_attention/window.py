@@ -16,6 +16,7 @@ from torch import Tensor
 
 Values = Callable[[Int[Tensor, "..."]], Float[Tensor, "..."]]
 CHUNK = 1 << 14  # tokens at a time: the temporaries stay in cache
+SMALL_C = 0.05  # below it more than 60 anchors have weight, and the sums below are bounded by integrals
 UNIT = 2.0**-53  # half an ulp of 1 in float64
 
 
@@ -71,6 +72,8 @@ def tail(c: float) -> float:
 
     The two bracketing anchors alone give E|L - z| <= 1/2 for every c (u + s(1-2u) <= 1/2 for u, s <= 1/2).
     """
+    if c < SMALL_C:
+        return _small_tail(c)
     reach = range(1, 60)
     left = sum((m + 0.5) * math.exp(-c * m * m) for m in reach)
     right = sum(m * math.exp(-c * (m * m - m)) for m in reach if m >= 2)
@@ -79,4 +82,13 @@ def tail(c: float) -> float:
 
 def overshoot(c: float) -> float:
     """E (distance of the selected anchor from the end anchor) for z at or beyond that end: sum_m m exp(-c m^2)."""
+    if c < SMALL_C:
+        return 1 / (2 * c) + 0.43 / math.sqrt(c)
     return sum(m * math.exp(-c * m * m) for m in range(1, 60))
+
+
+def _small_tail(c: float) -> float:
+    """sum g <= integral of g + max g for a function with one peak: x e^{-c x^2} has integral 1/(2c) and peak
+    0.429/sqrt c, e^{-c x^2} has integral 0.887/sqrt c; c (m^2 - m) = c (m - 1/2)^2 - c/4."""
+    one = 1 / (2 * c) + 0.43 / math.sqrt(c) + 0.444 / math.sqrt(c)
+    return one + math.exp(c / 4) * one
