@@ -119,8 +119,9 @@ class Certificate:
 
     def to_json(self) -> dict[str, Any]:
         plain = {**asdict(self), "claim": self.claim.to_json(), "holds": self.holds, "verdict": self.verdict}
-        for name in ("bound", "attacked"):
-            plain[name] = plain[name] if plain[name] is None or math.isfinite(plain[name]) else None
+        plain["bound"] = plain["bound"] if is_finite(plain["bound"]) else None
+        if plain["attacked"] == math.inf:
+            plain["attacked"] = sys.float_info.max  # JSON has no infinity
         return {**plain, "reasons": self.why_not, "ratio": self.ratio if self.ratio and self.ratio < math.inf else None}
 
     @classmethod
