@@ -20,7 +20,7 @@ def integer(name: str, value: Any, least: int = 1, most: int = LARGEST) -> int:
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < least:
         raise InfoFlowError(f"expected {name} to be an integer of at least {least}, got {shown(value)}.")
     if int(value) > most:
-        raise InfoFlowError(f"expected {name} to be at most {most}, got {shown(int(value))}; take a smaller {name}.")
+        raise InfoFlowError(f"expected {name} to be at most {most}, got {shown(int(value))}; take a smaller one.")
     return int(value)
 
 

@@ -110,11 +110,11 @@ def test_specific_positions():
     ("X", "words"),
     [
         ([[1.0, 2.0, 3.0]], "shape"),
-        ([[1.0], [2.0, 3.0]], "rows"),
+        ([[1.0], [2.0, 3.0]], "real numbers"),
         ([[1.0, float("nan")]], "finite"),
         ([[1.0, float("inf")]], "finite"),
         ([], "shape"),
-        ("tokens", "rows"),
+        ("tokens", "real numbers"),
     ],
 )
 def test_wrong_tokens(X, words):

@@ -6,6 +6,19 @@ from infoflow.errors import InfoFlowError
 from infoflow.verdicts.plan import Option, _pareto
 
 
+def test_deeper_than_its_jobs_no_architecture_is_better():
+    """A layer without a message or a read can be left out, so `plan` looks no deeper than there are jobs."""
+    from infoflow.flow.jobs import minimal_heads
+    from infoflow.flow.normal_form import normal_form
+
+    for target in (targets.pairwise_max(D=1, d=2), targets.chain(length=3, d=1), targets.sum_of_maxima(D=3, d=1)):
+        found = iflow.plan(target, 8, max_layers=10**6, max_heads=3)
+        jobs = sum(len(term.messages) + 1 for term in normal_form(target, 8).terms)
+        deeper = [heads for heads in minimal_heads(normal_form(target, 8), jobs + 2, 3) if len(heads) > jobs]
+        assert deeper
+        assert all(any(len(o.heads) < len(h) and sum(o.heads) <= sum(h) for o in found.options) for h in deeper)
+
+
 def test_eq6_finds_width_and_depth():
     found = iflow.plan(targets.pairwise_max(D=4, d=4), T=64)
     assert found.kind == "layout"

@@ -214,8 +214,8 @@ def test_text_is_a_table():
     [
         ({"T": 1}, "T >= 2"),
         ({"T": 0}, "at least 1"),
-        ({"T": 64, "eps": 0.0}, "positive eps"),
-        ({"T": 64, "eps": float("nan")}, "positive eps"),
+        ({"T": 64, "eps": 0.0}, "eps to be a finite number above 0"),
+        ({"T": 64, "eps": float("nan")}, "eps to be a finite number above 0"),
         ({"T": 64, "weight_bound": -1.0}, "weight bound"),
         ({"T": 64, "count": "all"}, "'all'"),
     ],

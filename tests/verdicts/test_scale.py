@@ -73,7 +73,7 @@ def test_figure(tmp_path):
 
 
 def test_wrong_calls():
-    with pytest.raises(InfoFlowError, match="at least one length"):
+    with pytest.raises(InfoFlowError, match="a list of lengths"):
         iflow.scale(targets.min_pair(), Architecture((1, 1), 6), [])
     with pytest.raises(InfoFlowError, match="T >= 3"):
         iflow.scale(targets.triangle_center(), Architecture((2, 2), 24), [2, 8])

@@ -114,8 +114,12 @@ def lay_out(
 
 
 def schedules(target: Target, max_layers: int, max_heads: int, T: int = 2, domain: Any = None) -> Iterator[Layout]:
-    """Layouts on every head vector that cannot be lowered anywhere, shallow ones first."""
+    """Layouts on every head vector that cannot be lowered anywhere, shallow ones first.
+
+    None is deeper than there are messages and reads: a layer without one can be left out, and every measure falls.
+    """
     form = normal_form(target, T, domain)
+    max_layers = min(max_layers, sum(len(term.messages) + 1 for term in form.terms))
     positions = _positions(form, None)
     for heads in minimal_heads(form, max_layers, max_heads):
         schedule = assign(form, heads)

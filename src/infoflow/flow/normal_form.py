@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from infoflow import cost
 from infoflow.errors import InfoFlowError
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import TreeScore, tree_form
@@ -26,6 +27,8 @@ from infoflow.targets.terms import Extremum, KthLargest, PositionSum
 
 # feature -> coefficient; a feature is an exponent tuple, a frozenset of positions or one position (an int)
 Functional = dict[Any, float]
+CODES_A_SECOND = 5e5  # pairs of position codes, where each position has its own
+ROOTS_A_SECOND = 2e6  # cubes of the vertices of a tree whose every root is tried, measured on one core
 
 
 class Refused(InfoFlowError):
@@ -152,6 +155,8 @@ def normal_form(target: Target, T: int, domain: Any = None) -> NormalForm:
     """Validate, collecting every reason, then write every term over common features."""
     low, high = box(target.domain if domain is None else domain, target.dim)
     centre, half = _centre(low, high)
+    vertices = sum(term.arity**3 for term in target.terms if isinstance(term, Extremum))
+    cost.work(vertices, ROOTS_A_SECOND, f"rooting trees of {target.arity} tokens", "the tokens a term compares")
     reasons = [] if isinstance(T, int) and T >= 1 else [f"T must be a positive integer, got {T!r}"]
     drafts = []
     for index, term in enumerate(target.terms):
@@ -382,6 +387,8 @@ def _features(drafts: list[Any], T: int) -> tuple[Any, ...]:
             used[frozenset(draft.positions)] = None
     monomials = sorted((f for f in used if not names_positions(f)), key=lambda f: (sum(f), [-e for e in f]))
     single = range(T) if any(draft.excludes for draft in drafts) else ()
+    cost.memory(64 * len(single) ** 2, f"a code for each of T={T} positions", "T")
+    cost.work(len(single) ** 2, CODES_A_SECOND, f"a code for each of T={T} positions", "T")
     return (*monomials, *sorted((f for f in used if isinstance(f, frozenset)), key=sorted), *single)
 
 

@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float
 
+from infoflow import cost
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.flow.counting import Mode, mode_cost
 from infoflow.flow.program import choose
-from infoflow.flow.sets import PositionHead, Slot, Step, Ties, pack, simulate, sizes, unpack
+from infoflow.flow.sets import MaxHead, PositionHead, Slot, Step, Ties, pack, simulate, sizes, unpack
 from infoflow.targets import Target
+from infoflow.targets.arrays import as_tokens, on_host
 from infoflow.targets.spelling import target_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+SCORES_A_SECOND = 1e8  # of a head for every pair of tokens, measured on one core
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +125,11 @@ def trace(target: Target | str, arch: Architecture | str, X: Any, ties: Ties = "
     """
     target, arch = target_of(target), Architecture.of(arch)
     tokens = _tokens(X, target)
-    slots, note = choose(target, arch, len(tokens), cls_skip)
+    T = len(tokens)
+    cost.memory((arch.layers + 2) * T**2 / 8, f"the information sets of T={T} tokens in {arch.layers} layers", "T")
+    slots, note = choose(target, arch, T, cls_skip)
+    retrievals = sum(isinstance(slot.tokens, MaxHead) for layer in slots for slot in layer)
+    cost.work(retrievals * T**2, SCORES_A_SECOND, f"{retrievals} retrievals among T={T} tokens", "T")
     steps = simulate(tokens, slots, arch.mask, ties)
     frozen = tuple(tuple(layer) for layer in slots)
     return Flow(target, arch, tokens, frozen, tuple(steps), np.asarray(target.active(tokens)), note)
@@ -135,14 +143,9 @@ def check_length(target: Target, T: int) -> None:
 
 
 def _tokens(X: Any, target: Target) -> np.ndarray:
-    try:
-        tokens = np.array(X, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InfoFlowError("expected tokens as T rows of d numbers, got something else.") from None
-    if tokens.ndim != 2 or tokens.shape[1] != target.dim:
-        raise InfoFlowError(f"expected tokens of shape (T, {target.dim}), got {tokens.shape}.")
-    if not np.isfinite(tokens).all():
-        raise InfoFlowError("expected finite tokens, got NaN or infinity; correct the input.")
+    tokens = on_host(as_tokens(X, target.dim)).astype(np.float64)
+    if tokens.ndim != 2:
+        raise InfoFlowError(f"expected one input of shape (T, {target.dim}), got {tokens.shape}.")
     check_length(target, len(tokens))
     return tokens
 

@@ -15,10 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from infoflow.errors import InfoFlowError
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import TreeScore, tree_form
 from infoflow.targets.target import Target
 from infoflow.targets.terms import Extremum, KthLargest, PositionSum, Term
+
+MOST_DIGITS = 4000  # of an exact count: Python itself prints no more than 4300
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,11 @@ class Comparison:
 def comparison(target: Target, T: int) -> Comparison:
     target.check_length(T)
     dimension = max(_dimension(term) for term in target.terms)
+    if dimension * math.log10(T + 1) > MOST_DIGITS:
+        raise InfoFlowError(
+            f"expected counts of comparisons of at most {MOST_DIGITS} digits, tuples of {dimension} of {T} tokens have "
+            f"{dimension * math.log10(T + 1):.0f}; take a smaller T or smaller tuples."
+        )
     lower, basis = _lower(target, T)
     return Comparison(
         T=T,

@@ -168,7 +168,10 @@ class Target:
         """X (..., T, d) as a list of (B, T, d) of bounded size, at least one, and the leading shape."""
         T, d = X.shape[-2:]
         self.check_length(T)
-        flat = X.reshape((math.prod(X.shape[:-2]), T, d))
+        batch = math.prod(X.shape[:-2])
+        seconds = batch * sum(term.search_seconds(T) for term in self.terms)
+        cost.work(seconds, 1.0, f"finding the winners of {batch} input{'s' * (batch != 1)} of T={T} tokens", "T")
+        flat = X.reshape((batch, T, d))
         rows = max(1, CHUNK_BYTES // (8 * T * d * self.outputs))
         return [flat[low : low + rows] for low in range(0, max(1, flat.shape[0]), rows)], tuple(X.shape[:-2])
 

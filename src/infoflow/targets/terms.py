@@ -10,6 +10,9 @@ from infoflow.targets import distinct_search, enumeration, native, norm_search, 
 from infoflow.targets.arrays import Array, broadcast, detach, dot, indices, is_torch, like, on_host, order
 from infoflow.targets.score import CallableScore, NormOfSum, Score, TreeScore
 
+# Measured on one core: features of pairs, pairs of a search for three, tuples one by one.
+PAIRS_A_SECOND, TRIPLES_A_SECOND, TUPLES_A_SECOND = 2e8, 7e7, 3e6
+MOST_POWER = 30  # tuples of more tokens take for ever from T = 2 on; floats have an end
 Sets = tuple[tuple[int, ...] | None, ...]
 
 
@@ -62,6 +65,16 @@ class Extremum:
             raise InfoFlowError(f"expected T >= {self.arity}, the number of different positions of a tuple, got T={T}.")
         if self.distinct and self.sets is not None and not _matching(self.choices(T)):
             raise InfoFlowError("expected position sets that admit a tuple of different positions, these admit none.")
+
+    def search_seconds(self, T: int) -> float:
+        """How long the winners of one input take, roughly: every pair of an edge, every tuple of a score without a
+        tree; the smallest sum of three looks at T^2 pairs in the plane and at more of the T^3 tuples in space."""
+        score = self.score
+        if isinstance(score, TreeScore):
+            return self.arity * score.dim * T * (T if self.arity > 1 else 1) / PAIRS_A_SECOND
+        if isinstance(score, NormOfSum) and score.arity == 3 and self.kind == "min" and self.sets is None:
+            return T**2 * min(T, 8 ** (score.dim - 2) if score.dim < 16 else T) / TRIPLES_A_SECOND
+        return T ** min(self.arity, MOST_POWER) / TUPLES_A_SECOND
 
     def winners(self, X: Array) -> Array:
         """X (B, T, d) -> (B, k), the lexicographically first best tuple."""
@@ -121,6 +134,9 @@ class KthLargest:
         if self.k > T:
             raise InfoFlowError(f"expected T >= k={self.k} for the {self.k}-th largest, got T={T}.")
 
+    def search_seconds(self, T: int) -> float:
+        return self.dim * T / PAIRS_A_SECOND
+
     def winners(self, X: Array) -> Array:
         falling = order(-dot(detach(X), like(self.direction, X)))
         return falling[:, self.k - 1 : self.k]
@@ -154,6 +170,9 @@ class PositionSum:
     def check_length(self, T: int) -> None:
         if self.positions[-1] >= T:
             raise InfoFlowError(f"expected positions within 1..{T}, got position {self.positions[-1] + 1}.")
+
+    def search_seconds(self, T: int) -> float:
+        return self.arity * self.dim / TUPLES_A_SECOND
 
     def winners(self, X: Array) -> Array:
         return broadcast(indices(self.positions, X), (X.shape[0], self.arity))

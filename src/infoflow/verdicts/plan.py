@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from infoflow.architecture import Architecture
+from infoflow import arguments, cost
+from infoflow.architecture import MOST_HEADS, Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.flow.layout import Layout, Refused, schedules
 from infoflow.targets import Target
@@ -13,6 +14,7 @@ from infoflow.verdicts.estimate import Count, estimate_counting
 from infoflow.verdicts.predict import check_call
 from infoflow.verdicts.tables import columns
 
+SECONDS_A_SHAPE, SECONDS_A_LAYER = 3e-4, 1.5e-5  # of one count and of each layer in it, measured on one core
 MEASURES = ("layers", "total heads", "sum of embed", "parameters")
 
 
@@ -74,9 +76,8 @@ def plan(
     """
     target = target_of(target)
     check_call(target, T, 1e-2, weight_bound)
-    for name, value in (("max_layers", max_layers), ("max_heads", max_heads)):
-        if value < 1:
-            raise InfoFlowError(f"expected {name} of at least 1, got {value}.")
+    arguments.integer("max_layers", max_layers)
+    arguments.integer("max_heads", max_heads)
     try:
         layouts = list(schedules(target, max_layers, max_heads, T))
     except Refused as refused:
@@ -116,8 +117,13 @@ def _by_counting(
     target: Target, T: int, max_layers: int, max_heads: int, count: Count, refusals: tuple[str, ...]
 ) -> Plan:
     """Equal heads and embeddings in every layer: the least E with exponent 0 is E >= M d."""
+    seconds = max_layers * max_heads * (SECONDS_A_SHAPE + SECONDS_A_LAYER * max_layers)
+    what = f"counting for every architecture of up to {max_layers} layers of up to {max_heads} heads"
+    cost.work(seconds, 1.0, what, "max_layers or max_heads")
     options = []
     for layers, heads in ((l, h) for l in range(1, max_layers + 1) for h in range(1, max_heads + 1)):
+        if layers * heads > MOST_HEADS:
+            continue
         vector = (heads,) * layers
         counted = estimate_counting(target, Architecture(vector, vector), T, count)
         if counted.smallest_set is not None and counted.smallest_set <= T:

@@ -1,11 +1,10 @@
 """predict: what an architecture can do with a target before training. Three answers: constructed, proved hard, open."""
 
 from dataclasses import asdict, dataclass
-from math import inf, isfinite
 from typing import Any, Literal
 
+from infoflow import arguments
 from infoflow.architecture import Architecture
-from infoflow.errors import InfoFlowError
 from infoflow.flow.budget import budget
 from infoflow.flow.layout import Layout, Refused, lay_out
 from infoflow.flow.trace import check_length
@@ -110,10 +109,8 @@ def predict(
 
 def check_call(target: Target, T: int, eps: float, weight_bound: float | None) -> None:
     check_length(target, T)
-    if not (isfinite(eps) and eps > 0):
-        raise InfoFlowError(f"expected a positive eps, got {eps}.")
-    if weight_bound is not None and not 0 < weight_bound < inf:
-        raise InfoFlowError(f"expected a positive weight bound (or none for unbounded weights), got {weight_bound}.")
+    arguments.eps(eps)
+    arguments.weight_bound(weight_bound)
 
 
 def construction(

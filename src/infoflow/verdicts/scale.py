@@ -1,10 +1,12 @@
 """scale: exponents against the sequence length, and the first length at which the counting exponent is positive."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from infoflow import arguments, cost
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.flow import counting
@@ -16,6 +18,10 @@ from infoflow.verdicts.tables import columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+# Measured on one core: rows of the table by layers, lengths tried by their counts, and by additions alone.
+ROWS_A_SECOND, LENGTHS_A_SECOND, STEPS_A_SECOND = 500.0, 1e4, 1e6
+PATIENCE = 2_000_000  # lengths that are tried before a long range is spoken of
 
 
 @dataclass(frozen=True)
@@ -68,10 +74,11 @@ class Scaling:
 def scale(target: Target | str, arch: Architecture | str, lengths: list[int], count: Count = "ordered") -> Scaling:
     """The exponents at each length, and the first length in their range where the counting exponent is positive."""
     target, arch = target_of(target), Architecture.of(arch)
-    if not lengths:
-        raise InfoFlowError("expected at least one length, got none; write for example --T 8..4096.")
-    lengths = sorted(set(lengths))
+    if not isinstance(lengths, Sequence) or isinstance(lengths, str) or not lengths:
+        raise InfoFlowError(f"expected a list of lengths such as [8, 16, 32], got {arguments.shown(lengths)}.")
+    lengths = sorted({arguments.integer("a length", T) for T in lengths})
     check_length(target, lengths[0])
+    cost.work(len(lengths) * arch.layers, ROWS_A_SECOND, f"the exponents at {len(lengths)} lengths", "their number")
     rows = []
     for T in lengths:
         counted = estimate_counting(target, arch, T, count)
@@ -101,12 +108,16 @@ def first_positive(target: Target, arch: Architecture, low: int, high: int, coun
         return required - counting.count_at(Fraction(0), T, d, arch.heads, arch.embeds, dimension)
 
     start = max(low, max(arch.embeds) // d + 1, dimension * len(target.terms) + 1)
+    one_by_one = max(0, min(start, high + 1) - low)
+    cost.work(one_by_one * arch.layers, LENGTHS_A_SECOND, f"trying {one_by_one} lengths", "embed or the last length")
     for T in range(low, min(start, high + 1)):
         if excess(T) > 0:
             return T
     order = max(dimension, 2)
     differences = _difference_table([excess(start + i) for i in range(order + 4)])
     if any(differences[order + 1 :]):
+        left = max(0, high - start)
+        cost.work(left * arch.layers, LENGTHS_A_SECOND, f"trying {left} lengths", "the last length")
         return next((T for T in range(start, high + 1) if excess(T) > 0), None)
     return _first_positive_value(differences[: order + 1], start, high)
 
@@ -125,6 +136,10 @@ def _first_positive_value(differences: list[int], start: int, high: int) -> int 
     for T in range(start, high + 1):
         if state[0] > 0:
             return T
+        if all(difference <= 0 for difference in state):  # then no later value is larger than this one
+            return None
+        if start + PATIENCE == T:  # most ranges end long before
+            cost.work(high - T, STEPS_A_SECOND, f"trying every length from {start} to {high}", "the last length")
         for i in range(len(state) - 1):
             state[i] += state[i + 1]
     return None
