@@ -134,6 +134,13 @@ class Target:
         found = [(self._gradient(part) != 0).any(-1) for part in parts]
         return concatenate(found, 0).reshape((*lead, X.shape[-2]))
 
+    @QUIET
+    def gradient(self, X: Array) -> Array:
+        """X (..., T, d) -> the derivatives of every output with respect to every token, (..., T, outputs * d)."""
+        parts, lead = self._parts(detach(as_tokens(X, self.dim)))
+        found = [self._gradient(part) for part in parts]
+        return concatenate(found, 0).reshape((*lead, X.shape[-2], self.outputs * self.dim))
+
     def sample(
         self,
         batch: int | tuple[int, ...],

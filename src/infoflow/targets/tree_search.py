@@ -75,7 +75,7 @@ def _pass(score: TreeScore, root: int, X: Array, sign: int, allowed: Array, apar
         message[vertex] = where(allowed[:, vertex], own, closed)
     for child, edge in reversed(vertices):
         if edge is not None:
-            value, choice[child] = _respond(edge, X, sign, message[child], apart)
+            value, choice[child] = respond(edge, X, sign, message[child], apart)
             message[edge.v] = message[edge.v] + value
     at = {root: message[root].argmax(-1)}
     for child, edge in vertices:
@@ -85,7 +85,7 @@ def _pass(score: TreeScore, root: int, X: Array, sign: int, allowed: Array, apar
     return stack([at[v] for v in range(score.arity)], -1), value
 
 
-def _respond(edge: Edge, X: Array, sign: int, below: Array, apart: bool) -> tuple[Array, Array]:
+def respond(edge: Edge, X: Array, sign: int, below: Array, apart: bool) -> tuple[Array, Array]:
     """For each position t of the parent: max over s of sign <left(x_t), right(x_s)> + below(s), and the first s."""
     left, right = sign * edge.left(X), edge.right(X)
     B, T = X.shape[0], X.shape[1]

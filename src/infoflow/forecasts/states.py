@@ -1,0 +1,131 @@
+"""What a token can know when the CLS reads it: the states z(t) of each layer, as generous as the layers before allow.
+
+Layer 1 sees the token itself (linear encoder) or smooth functions of it (MLP encoder). A later layer also sees what
+heads of the layers before have fetched for the token. For a tree score that is, for each edge towards the root,
+
+    mu(t) = max_s [ <left(x_t), right(x_s)> + what s already knows ],
+
+the inner maximum of the score: one head fetches it, in layer l if its own inner maxima were fetched before. For the
+k-th largest value it is the rank of the token. Heads are given to whole terms, as long as there are any. Everything
+else about a state is fixed: quadratic monomials and random GELU features of what is known, in place of trained ones.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from infoflow.architecture import Architecture
+from infoflow.targets import Extremum, KthLargest, NormOfSum, PositionSum, Target, TreeScore, tree_form
+from infoflow.targets.tree_search import respond
+
+BENT = 24  # random GELU features of a token's state
+GAIN = 1.5  # of their directions: enough to bend within a deviation
+
+
+@dataclass(frozen=True)
+class State:
+    """Tokens (N, T, p) as one layer's reads see them, by `heads` heads of `size` numbers out of `embed`."""
+
+    tokens: Tensor
+    heads: int
+    size: int
+    embed: int
+
+
+@dataclass(frozen=True)
+class Messages:
+    """Of one term: what heads fetch for each token (N, T, count), and the layer it takes before they are there."""
+
+    values: np.ndarray
+    depth: int
+
+
+def states(target: Target, X: np.ndarray, arch: Architecture, mlp: bool, device: str = "cpu") -> list[State]:
+    """One state per layer; X (N, T, d)."""
+    X = _kept(target, X, arch.embed[0]) if not mlp else X
+    known = [_standard(torch.from_numpy(X))]
+    if any(isinstance(term, PositionSum) for term in target.terms) and arch.positions != "none":
+        known.append(torch.eye(X.shape[1]).expand(len(X), -1, -1))
+    terms = [found for term in target.terms if (found := messages(term, X)) is not None]
+    result = []
+    for layer, (heads, size, embed) in enumerate(zip(arch.heads, arch.head_dims, arch.embed, strict=True)):
+        fetched = _fetched(terms, layer, sum(arch.heads[:layer]))
+        plain = layer == 0 and not mlp
+        tokens = torch.cat(known, -1) if plain else _bent(known, fetched)
+        result.append(State(tokens.to(device), heads, size, embed))
+    return result
+
+
+def messages(term: Extremum | KthLargest | PositionSum, X: np.ndarray) -> Messages | None:
+    """What the term's inner maxima are; None where a token alone tells its score."""
+    if isinstance(term, KthLargest) and term.k > 1:
+        ranks = np.argsort(np.argsort(-(X @ term.direction), axis=1), axis=1)
+        return Messages(ranks[..., None] / X.shape[1], 1)
+    if not isinstance(term, Extremum) or term.arity == 1:
+        return None
+    sign = 1 if term.kind == "max" else -1
+    tree = tree_form(term.score)
+    if tree is not None:
+        found = [_inner_maxima(tree, root, X, sign) for root in range(tree.arity)]
+        return min(found, key=lambda m: m.depth)
+    if isinstance(term.score, NormOfSum):  # no tree: the best partner of a token is all that one head can find
+        pairs = tree_form(NormOfSum(2, term.dim))
+        assert pairs is not None
+        return _inner_maxima(pairs, 0, X, sign)
+    return None
+
+
+def _inner_maxima(tree: TreeScore, root: int, X: np.ndarray, sign: int) -> Messages:
+    """mu of every edge towards the root, and the number of layers between the farthest leaf and the root."""
+    total = [np.zeros(X.shape[:2]) if u is None else sign * u(X)[..., 0] for u in tree.unary]
+    depth = [0] * tree.arity
+    found = []
+    for child, edge in reversed(tree.rooted(root)):
+        if edge is not None:
+            value, _ = respond(edge, X, sign, total[child], False)
+            found.append(value)
+            total[edge.v] = total[edge.v] + value
+            depth[edge.v] = max(depth[edge.v], depth[child] + 1)
+    return Messages(np.stack(found, -1), depth[root])
+
+
+def _fetched(terms: Sequence[Messages], layers: int, heads: int) -> list[Tensor]:
+    """The messages of the terms that `heads` heads in `layers` layers can fetch, terms in their order."""
+    found = []
+    for term in terms:
+        count = term.values.shape[-1]
+        if term.depth <= layers and count <= heads:
+            heads -= count
+            found.append(_standard(torch.from_numpy(term.values)))
+    return found
+
+
+def _kept(target: Target, X: np.ndarray, embed: int) -> np.ndarray:
+    """A linear encoder into fewer than d numbers keeps a plane: the one in which the target's gradient lies most."""
+    d = X.shape[-1]
+    if embed >= d:
+        return X
+    few = X[: max(1, 200_000 // X[0].size)]
+    slopes = target.gradient(few).reshape(-1, d)
+    plane = np.linalg.eigh(slopes.T @ slopes)[1][:, -embed:]
+    return X @ plane @ plane.T
+
+
+def _bent(known: list[Tensor], fetched: list[Tensor]) -> Tensor:
+    """What is known, its squares and products of tokens, and random GELU features of all of it."""
+    own, everything = known[0], torch.cat([*known, *fetched], -1)
+    d = own.shape[-1]
+    products = torch.stack([own[..., i] * own[..., j] for i in range(d) for j in range(i, d)], -1)
+    generator = torch.Generator().manual_seed(0)
+    size = everything.shape[-1]
+    directions = GAIN * torch.randn(size, BENT, generator=generator) / size**0.5
+    bent = torch.nn.functional.gelu(everything @ directions + torch.randn(BENT, generator=generator))
+    return _standard(torch.cat([everything, products, bent], -1))
+
+
+def _standard(x: Tensor) -> Tensor:
+    x = x.float()
+    return (x - x.mean((0, 1))) / x.std((0, 1)).clamp_min(1e-9)
