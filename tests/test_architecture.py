@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from infoflow import Architecture, InfoFlowError
 from infoflow.architecture import matched_embed
+from infoflow.commands.own_code import asked_architecture
 
 
 @st.composite
@@ -106,7 +107,7 @@ def test_parameter_count_is_the_listed_one(arch: Architecture, d: int, outputs: 
 def test_hugging_face_configs(tmp_path: Path) -> None:
     def read(config: object) -> Architecture:
         (tmp_path / "config.json").write_text(json.dumps(config))
-        return Architecture.parse(f"hf:{tmp_path}")
+        return asked_architecture(f"hf:{tmp_path}")
 
     bert = read({"num_hidden_layers": 2, "num_attention_heads": 12, "hidden_size": 384, "intermediate_size": 1536})
     assert bert == Architecture((12, 12), 384, 1536, positions="additive")
@@ -121,4 +122,6 @@ def test_hugging_face_configs(tmp_path: Path) -> None:
         with pytest.raises(InfoFlowError):
             read(broken)
     with pytest.raises(InfoFlowError, match=r"config\.json"):
-        Architecture.parse("hf:/nowhere/at/all")
+        asked_architecture("hf:/nowhere/at/all")
+    with pytest.raises(InfoFlowError, match="key=value"):
+        Architecture.parse(f"hf:{tmp_path}")  # a spelling of a header: no file is opened for it

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "infoflow"
-BASE = ["errors", "arguments", "architecture", "cost", "files", "memory", "progress", "provenance"]
+BASE = ["errors", "arguments", "architecture", "cost", "files", "memory", "progress", "provenance", "reading"]
 ROOMS = ["targets", "certificates", "report", "flow", "nn", "construct", "verdicts", "refutations", "train"]
 ROOMS += ["forecasts", "probes", "lab"]
 ORDER = dict.fromkeys(BASE, 0) | {name: 1 + i for i, name in enumerate(ROOMS)} | {"commands": 99, "cli": 100}
@@ -41,6 +41,32 @@ def test_a_room_imports_only_from_rooms_above(path: Path) -> None:
             other = name.split(".")[1]
             if other in ORDER:
                 assert ORDER[other] <= ORDER[room], f"{path.relative_to(SOURCE)} imports {name} from below"
+
+
+RUNNERS = {"eval", "exec", "compile", "__import__", "exec_module", "spec_from_file_location", "run_path", "run_module"}
+PICKLES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml", "runpy", "code"}
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_one_place_runs_a_file_and_only_commands_reach_it(path: Path) -> None:
+    """A header, a store, a text or a request cannot run code, for what reads them has no way to."""
+    own = SOURCE / "commands" / "own_code.py"
+    names = imported(path)
+    assert not PICKLES & {name.split(".")[0] for name in names}
+    assert "infoflow.commands.own_code" not in names or path.is_relative_to(SOURCE / "commands")
+    for call in (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)):
+        method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        plain = call.func.id if isinstance(call.func, ast.Name) else ""
+        whose = ast.unparse(call.func)
+        if plain in RUNNERS or (method in RUNNERS - {"eval", "compile"}):
+            assert path == own, f"{whose} in {path}"
+        keys = {key.arg: ast.unparse(key.value) for key in call.keywords}
+        if whose in ("np.load", "numpy.load"):
+            assert keys.get("allow_pickle") == "False"
+        if whose == "torch.load":
+            assert keys.get("weights_only") == "True"
+        if method == "from_pretrained":
+            assert keys.get("trust_remote_code") == "False"
 
 
 def test_no_verb_names_a_room() -> None:

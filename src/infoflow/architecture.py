@@ -6,13 +6,13 @@ Positions: "additive" is Emb(x) + p(s), "augmented" (Emb(x), p(s)), "joint" any 
 paper's general form, which contains the other two.
 """
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from infoflow.arguments import LARGEST, choice, integer, shown
 from infoflow.errors import InfoFlowError, unknown
+from infoflow.reading import json_of
 
 Positions = Literal["none", "additive", "augmented", "joint"]
 Mask = Literal["none", "causal"]
@@ -153,14 +153,12 @@ class Architecture:
 
     @classmethod
     def parse(cls, spelling: str) -> "Architecture":
-        """`heads=4,4 embed=24,24 width=64` (the last two may be left open), or `hf:PATH` for a Hugging Face config."""
+        """`heads=4,4 embed=24,24 width=64` (the last two may be left open)."""
         if not isinstance(spelling, str):
             raise InfoFlowError(
                 "expected an Architecture(heads=(4, 4), embed=24) or its spelling 'heads=4,4 embed=24', "
                 f"got {shown(spelling)}."
             )
-        if spelling.startswith("hf:"):
-            return from_hugging_face(spelling[3:])
         known = ["heads", "embed", "width", "positions", "mask", "kv_heads", "rotary"]
         fields: dict[str, Any] = {}
         for word in spelling.split():
@@ -186,10 +184,7 @@ def from_hugging_face(path: str | Path) -> Architecture:
     """Read BERT, GPT-2 or Llama keys from a `config.json` (or the folder that holds it)."""
     file = Path(path)
     file = file / "config.json" if file.is_dir() else file
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InfoFlowError(f"expected a Hugging Face config.json, could not read {file} ({error}).") from None
+    config = json_of(file, "a Hugging Face config.json")
     if not isinstance(config, dict):
         raise InfoFlowError(f"expected an object in {file}, got {type(config).__name__}.")
 

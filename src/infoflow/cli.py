@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from infoflow import reading
 from infoflow.cost import available_memory, spelled_bytes
 from infoflow.errors import InfoFlowError, JobError, unknown
 from infoflow.files import unwritten
@@ -59,8 +60,18 @@ class LazyGroup(click.Group):
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="infoflow", prog_name="infoflow")
-def cli() -> None:
+@click.option(
+    "--text-limit",
+    type=click.IntRange(min=1),
+    metavar="MIB",
+    default=reading.LARGEST_TEXT >> 20,
+    show_default=True,
+    help="Largest text or data file that is read, unpacked, in MiB.",
+)
+@click.pass_context
+def cli(context: click.Context, text_limit: int) -> None:
     """Know what a Transformer can compute before you train it, and get the proof as weights."""
+    context.with_resource(reading.limit(text_limit << 20))
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -1,11 +1,9 @@
-"""Files: written whole or not at all (a temporary name, then a rename); text from outside, read with care."""
+"""Files: written whole or not at all (a temporary name, then a rename)."""
 
 import errno
-import gzip
 import json
 import os
 import tempfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,7 +11,6 @@ from typing import Any
 
 from infoflow.errors import InfoFlowError, JobError
 
-LARGEST_TEXT = 1 << 30  # bytes of text read from one file, unpacked: a small archive may hold far more
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 DISK_WORDS = ("No space left on device", "File too large", "Disk quota exceeded", "Input/output error")
 SMALLEST_SPACE = 64 << 10  # bytes that must be free where files are to be made
@@ -90,19 +87,3 @@ def write_text(path: str | Path, text: str) -> Path:
 
 def write_json(path: str | Path, payload: Any) -> Path:
     return write_text(path, json.dumps(payload, indent=1, sort_keys=False) + "\n")
-
-
-def read_text(path: Path, what: str) -> str:
-    """UTF-8 text from outside, gzipped when the name ends in .gz; `what` names it in the sentence of a refusal."""
-    try:
-        with path.open("rb") as raw:
-            handle = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
-            data = handle.read(LARGEST_TEXT + 1)
-        if len(data) > LARGEST_TEXT:
-            raise InfoFlowError(f"expected at most {LARGEST_TEXT} bytes of text, {path} holds more.")
-        text: str = data.decode("utf-8")
-    except FileNotFoundError:
-        raise InfoFlowError(f"expected {what} at {path}, found no file there; check the path.") from None
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise InfoFlowError(f"expected {what} in UTF-8, could not read {path} ({error}).") from None
-    return text

@@ -16,6 +16,7 @@ from typing import Any
 
 from infoflow.errors import InfoFlowError
 from infoflow.files import write_json
+from infoflow.reading import json_of
 
 
 def provenance(packages: tuple[str, ...] = ("numpy", "torch")) -> dict[str, Any]:
@@ -39,8 +40,8 @@ def noted(store: Path) -> list[dict[str, Any]]:
     found = []
     for path in sorted((store / "trained").glob("[!.]*.json")):
         try:
-            found.append(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, RecursionError):
+            found.append(json_of(path))
+        except InfoFlowError:
             raise InfoFlowError(f"expected the record of a call in {path}, could not read it; remove it.") from None
     return found
 

@@ -98,7 +98,7 @@ def header(**changes):
         ({"header": header(widths=[4, 2**30])}, "shape"),
         ({"header": header(heads=[1] * 50, head_dims=[1] * 50, widths=[1] * 50, scales=[])}, "50 layers"),
         ({"header": header(ffn_layers=10**9)}, "layers"),
-        ({"header": header(scales=[1.5, float("inf")])}, "scales"),
+        ({"header": header(scales=[1.5, float("inf")])}, "no number of JSON"),
         ({"header": header(activation="swish")}, "activation"),
         ({"header": {**header(), "stack": [-1]}}, "model axes"),
         ({"header": {**header(), "stack": [2]}}, "shape"),

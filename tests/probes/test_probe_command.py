@@ -112,7 +112,7 @@ def test_probe_a_users_function(tmp_path):
     found = run(f"{tmp_path / 'mine.py'}:give", "--out", str(tmp_path / "out"))
     assert len(found["heads"]) == 2
     with pytest.raises(InfoFlowError, match="return"):
-        open_source(f"{tmp_path / 'mine.py'}:wrong")
+        run(f"{tmp_path / 'mine.py'}:wrong")
 
 
 def test_wrong_calls(tmp_path):

@@ -84,7 +84,7 @@ def test_users_own_model(tmp_path, capsys):
     ("words", "reason"),
     [
         (("nowhere.safetensors",), "no file"),
-        (("nowhere.py:f",), "file.py:FUNCTION"),
+        (("nowhere.py:f",), "is no file"),
     ],
 )
 def test_wrong_calls(words, reason, capsys):

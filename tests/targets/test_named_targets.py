@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from infoflow.commands.own_code import asked_target
 from infoflow.errors import InfoFlowError
 from infoflow.targets import (
     NAMED,
@@ -111,8 +112,8 @@ def test_positions_are_spelled_from_one() -> None:
         ("position_sum:positions=1..99999999999", "positions like"),
         ("d_retrieval:D=3,sets=1/2", "D=3 position sets"),
         ("", "unknown target"),
-        ("nothing.py:F", "is no file"),
-        ("nothing.py", "file.py:NAME"),
+        ("nothing.py:F", "named target"),
+        ("nothing.py", "named target"),
     ],
 )
 def test_malformed_spellings(spelling: str, message: str) -> None:
@@ -120,23 +121,29 @@ def test_malformed_spellings(spelling: str, message: str) -> None:
         parse(spelling)
 
 
+@pytest.mark.parametrize(("spelling", "message"), [("nothing.py:F", "is no file"), ("nothing.py", "file.py:NAME")])
+def test_malformed_arguments(spelling: str, message: str) -> None:
+    with pytest.raises(InfoFlowError, match=message):
+        asked_target(spelling)
+
+
 def test_a_users_own_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("from infoflow.targets import *\nF = pairwise_max(D=1)\nnumber = 3\n")
-    F = parse(f"{file}:F")
+    F = asked_target(f"{file}:F")
     assert F.spelling == f"{file}:F"
     assert F(X) == pairwise_max(D=1)(X)
     for name, message in (("G", "did you mean|known: F"), ("number", "to be a Target, got int"), ("1", "file.py:NAME")):
         with pytest.raises(InfoFlowError, match=message):
-            parse(f"{file}:{name}")
+            asked_target(f"{file}:{name}")
     with pytest.raises(InfoFlowError, match="named target"):
-        parse(f"{file}:F", files=False)
+        parse(f"{file}:F")
     file.write_text("1 / 0\n")
     with pytest.raises(InfoFlowError, match="ZeroDivisionError"):
-        parse(f"{file}:F")
+        asked_target(f"{file}:F")
     file.write_text("import sys\nsys.exit(3)\n")
     with pytest.raises(InfoFlowError, match="SystemExit"):
-        parse(f"{file}:F")
+        asked_target(f"{file}:F")
 
 
 def test_arrays_are_answered_without_torch() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import infoflow as iflow
+from infoflow.commands.own_code import asked_target
 from infoflow.errors import InfoFlowError
 from infoflow.targets import (
     NAMED,
@@ -170,7 +171,7 @@ def test_the_five_lines_of_the_docstring_make_a_target(tmp_path: Path) -> None:
     code = "\n".join(line[4:] for line in iflow.targets.__doc__.splitlines() if line.startswith("    "))
     assert len(code.splitlines()) == 5
     (tmp_path / "mine.py").write_text(code)
-    F = parse(f"{tmp_path / 'mine.py'}:F")
+    F = asked_target(f"{tmp_path / 'mine.py'}:F")
     X = np.array([[1.0, 0.0], [2.0, 1.0], [3.0, -1.0]])
     assert F(X) == 5.0 - 1.0  # (2, 1).(3, -1), positions being different, and the lowest second coordinate
     assert F.winners(X)[0].tolist() == [1, 2]

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from infoflow.architecture import Architecture
+from infoflow.commands.own_code import asked_target
 from infoflow.errors import InfoFlowError
-from infoflow.targets import pairwise_max, parse
+from infoflow.targets import pairwise_max
 from infoflow.train.data import epoch_order, make_data
 from infoflow.train.recipe import Recipe, Run
 from infoflow.train.results import Result, summary
@@ -108,7 +109,7 @@ def test_the_key_of_a_users_target_changes_with_its_file(tmp_path) -> None:
     keys = set()
     for seed in (0, 1):
         file.write_text(text.format(seed))
-        keys.add(Run(parse(f"{file}:MINE"), ARCH, 4).key)
+        keys.add(Run(asked_target(f"{file}:MINE"), ARCH, 4).key)
     assert len(keys) == 2
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from infoflow.commands.options import emit, json_option, out_option, seed_option
+from infoflow.commands.own_code import asked_architecture, asked_target, names_code
 from infoflow.errors import InfoFlowError, unknown
 
 # name -> what it is; infoflow.commands.constructions.<name> defines run(options, out, seed) and text(report).
@@ -112,19 +113,19 @@ def _target(
     out: Path,
 ) -> tuple[dict[str, Any], str]:
     from infoflow.targets import NAMED
-    from infoflow.targets.spelling import parse
 
     name = what.partition(":")[0]
-    if name not in NAMED and ".py:" not in what:
+    if name not in NAMED and not names_code(what):
         raise unknown("target or construction", name, [*NAMED, *CONSTRUCTIONS])
-    target = parse(what)
+    target = asked_target(what)
     if T is None or eps is None:
         raise InfoFlowError(f"expected -T LENGTH and --eps ERROR to build a target, for example {EXAMPLE}.")
     from infoflow.construct.compiler import build
     from infoflow.construct.report import report_of, report_text
 
     start = time.perf_counter()
-    network = build(target, T, _number("eps", eps), arch, domain, _bound(weight_bound), rule)
+    shape = None if arch is None else asked_architecture(arch)
+    network = build(target, T, _number("eps", eps), shape, domain, _bound(weight_bound), rule)
     seconds = time.perf_counter() - start
     path = network.save(out / f"{_file_name(target.spelling or what)}_T{T}_eps{eps}.safetensors")
     report = {"target": target.spelling, "T": T, **report_of(network), "path": str(path), "seconds": seconds}

@@ -7,6 +7,7 @@ import click
 
 from infoflow.arguments import attack_seconds
 from infoflow.commands.options import emit, json_option, seconds_option, seed_option
+from infoflow.commands.own_code import asked_target
 
 
 @click.command("certify")
@@ -33,10 +34,9 @@ def command(
     """
     from infoflow.construct.certification import certify
     from infoflow.nn.files import load
-    from infoflow.targets.spelling import parse
 
     results: list[dict[str, Any]] = []
-    target = parse(spelling) if spelling is not None else None
+    target = asked_target(spelling) if spelling is not None else None
     for file in files:
         certificate = certify(load(file), target, T, seconds=seconds, seed=seed, eps=eps)
         results.append({"path": str(file), **certificate.to_json()})

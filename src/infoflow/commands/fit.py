@@ -16,6 +16,7 @@ from infoflow.commands.options import (
     resumable,
     seconds_option,
 )
+from infoflow.commands.own_code import asked_architecture, asked_target
 from infoflow.errors import JobError
 from infoflow.files import check_folder
 
@@ -68,14 +69,12 @@ def command(
     infoflow fit pairwise_max:D=2,d=4 "heads=2,2 embed=12,12" -T 64 --seeds 16
     infoflow fit pairwise_max:D=2,d=4 heads=2,2 embed=12 -T 16 --seeds 4 --samples 4000 --epochs 20
     """
-    from infoflow.architecture import Architecture
     from infoflow.provenance import noted
-    from infoflow.targets import parse
     from infoflow.train.fit import Recipe, Run, fit_many, summary
 
     if recipe["epochs"] is None and recipe["steps"] is None:
         recipe["epochs"] = Recipe().epochs
-    asked, shape, wanted = parse(target), Architecture.parse(join_words(arch)), Recipe(**recipe)
+    asked, shape, wanted = asked_target(target), asked_architecture(join_words(arch)), Recipe(**recipe)
     runs = [Run(asked, shape, T, seed, wanted) for seed in range(seeds)]
     with resumable(store):
         results = fit_many(runs, store, device, engine, keep_weights=True, seconds=seconds, address=address)

@@ -4,7 +4,7 @@ import click
 
 from infoflow.commands.flow_options import count_option, target_argument, weight_bound_option
 from infoflow.commands.options import emit, json_option, length_option
-from infoflow.targets import parse
+from infoflow.commands.own_code import asked_target
 from infoflow.verdicts.plan import plan
 
 
@@ -24,7 +24,7 @@ def command(
     \b
     infoflow plan pairwise_max:D=4,d=4 -T 64
     """
-    found = plan(parse(target), T, max_layers, max_heads, weight_bound, count)  # type: ignore[arg-type]
+    found = plan(asked_target(target), T, max_layers, max_heads, weight_bound, count)  # type: ignore[arg-type]
     if as_json:
         emit(found.to_json())
     else:

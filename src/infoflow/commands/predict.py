@@ -2,10 +2,9 @@
 
 import click
 
-from infoflow.architecture import Architecture
 from infoflow.commands.flow_options import arch_argument, count_option, target_argument, weight_bound_option
 from infoflow.commands.options import emit, join_words, json_option, length_option
-from infoflow.targets import parse
+from infoflow.commands.own_code import asked_architecture, asked_target
 from infoflow.verdicts.predict import predict
 
 
@@ -34,8 +33,8 @@ def command(
     infoflow predict pairwise_max:D=4,d=4 heads=4,4 embed=24 -T 64
     infoflow predict kth_largest:k=2 heads=1 embed=4 -T 64 --eps 1e-4
     """
-    parsed = Architecture.parse(join_words(arch))
-    found = predict(parse(target), parsed, T, eps, weight_bound, count, temperature)  # type: ignore[arg-type]
+    parsed = asked_architecture(join_words(arch))
+    found = predict(asked_target(target), parsed, T, eps, weight_bound, count, temperature)  # type: ignore[arg-type]
     if as_json:
         emit(found.to_json())
     else:

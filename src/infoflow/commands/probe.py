@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from infoflow import reading
 from infoflow.commands.options import device_option, emit, encode, json_option, out_option, seed_option
+from infoflow.commands.own_code import made_by, names_code
 from infoflow.errors import InfoFlowError
 from infoflow.files import write_json
 
@@ -74,10 +76,10 @@ def quiet() -> Iterator[None]:
 
 def run(spelling: str, text: Path | None, options: dict[str, Any]) -> "tuple[Probe, Source, int]":
     """What was found, the model, and the number of documents the labels come from."""
-    from infoflow.probes.sources import open_source
+    from infoflow.probes.sources import given, open_source
     from infoflow.probes.summary import probe
 
-    opened = open_source(spelling)
+    opened = given(spelling, made_by(spelling)) if names_code(spelling) else open_source(spelling)
     opened.model.to(options["device"])
     parts, tasks = prepare(opened, text, options)
     search, held_out = tasks if options["intervene"] else (None, None)
@@ -110,7 +112,7 @@ def prepare(opened: "Source", text: Path | None, options: dict[str, Any]) -> "tu
         rows = texts.sampled(opened.model, encoding, 3 * count, options["length"], options["seed"])
         parts = [texts.batches_of(rows[n * count : (n + 1) * count], encoding, batch, device) for n in range(3)]
         return parts, [task_of(opened, part) for part in parts[1:]]
-    words = texts.read_text(text)
+    words = reading.text(text)
     if opened.kind == "encoder" and "\t" in words.partition("\n")[0]:
         pairs = texts.pairs_of(words)
         lines = "\n".join(sentence for _, sentence in pairs)

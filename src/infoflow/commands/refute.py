@@ -1,12 +1,12 @@
 """`infoflow refute`: two inputs a saved model, or a PyTorch model of the user's own, cannot tell apart."""
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import click
 
 from infoflow.commands.options import emit, json_option, out_option, seconds_option, seed_option
+from infoflow.commands.own_code import asked_target, made_by, names_code
 from infoflow.errors import InfoFlowError
 from infoflow.files import write_json
 from infoflow.progress import Progress
@@ -43,11 +43,11 @@ def command(
         _hardmax(d, n, seed, as_json)
         return
     from infoflow.refutations import refute
-    from infoflow.targets.spelling import parse
+    from infoflow.targets import parse
 
-    network, header = _from_function(model) if ".py:" in model else _from_file(model)
-    named = spelling or header.get("target")
-    target = parse(named, files=spelling is not None) if isinstance(named, str) else None
+    network, header = _from_function(model) if names_code(model) else _from_file(model)
+    named = header.get("target")  # in the file's words: never code
+    target = asked_target(spelling) if spelling else parse(named) if isinstance(named, str) else None
     length = T if T is not None else header.get("T")
     if not isinstance(length, int):
         raise InfoFlowError("expected a sequence length, the model names none; add -T LENGTH.")
@@ -84,20 +84,9 @@ def _from_function(spelling: str) -> tuple[Any, dict[str, Any]]:
     """Run the user's function; the module goes to float64 and evaluation mode, the adapter speaks for it."""
     from torch import nn
 
-    path, _, name = spelling.rpartition(":")
-    if not Path(path).is_file() or not name.isidentifier():
-        raise InfoFlowError(f"expected file.py:FUNCTION, got {spelling!r}; check the path and the name.")
-    spec = importlib.util.spec_from_file_location(f"infoflow_user_model_{Path(path).stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-        made = getattr(module, name)()
-    except Exception as error:  # the user's own code may raise anything; it must become one sentence
-        raise InfoFlowError(f"expected {spelling} to run, it failed with {type(error).__name__}: {error}") from None
+    made = made_by(spelling)
     if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[0], nn.Module):
-        raise InfoFlowError(f"expected {name}() to return (module, adapter), got {type(made).__name__}.")
+        raise InfoFlowError(f"expected {spelling} to return (module, adapter), got {type(made).__name__}.")
     network, adapter = made
     network.double().eval()
     return adapter, {"T": getattr(adapter, "T", None)}

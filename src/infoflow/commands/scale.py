@@ -4,11 +4,10 @@ from pathlib import Path
 
 import click
 
-from infoflow.architecture import Architecture
 from infoflow.arguments import lengths as read_lengths
 from infoflow.commands.flow_options import arch_argument, count_option, target_argument
 from infoflow.commands.options import emit, join_words, json_option, out_option
-from infoflow.targets import parse
+from infoflow.commands.own_code import asked_architecture, asked_target
 from infoflow.verdicts.scale import scale
 
 
@@ -27,8 +26,8 @@ def command(target: str, arch: tuple[str, ...], lengths: str, count: str, out: P
     """
     from infoflow.report import style
 
-    parsed = Architecture.parse(join_words(arch))
-    found = scale(parse(target), parsed, read_lengths(lengths), count)  # type: ignore[arg-type]
+    parsed = asked_architecture(join_words(arch))
+    found = scale(asked_target(target), parsed, read_lengths(lengths), count)  # type: ignore[arg-type]
     paths = style.save(found.figure(), out / "exponents")
     if as_json:
         emit({**found.to_json(), "figures": paths})

@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from infoflow.architecture import Architecture
 from infoflow.commands.flow_options import arch_argument, target_argument
 from infoflow.commands.options import emit, join_words, json_option, out_option, seed_option
+from infoflow.commands.own_code import asked_architecture, asked_target
 from infoflow.errors import InfoFlowError
 from infoflow.flow.trace import check_length, trace
-from infoflow.targets import Target, parse
+from infoflow.targets import Target
 
 
 @click.command("trace")
@@ -41,9 +41,9 @@ def command(
     infoflow trace min_pair:d=2 heads=1,1 embed=4 --tokens '[[0,-1],[0.7,0.7],[0,1],[-0.2,-0.9]]'
     infoflow trace pairwise_max:D=4,d=4 heads=4,4 embed=24 -T 8 --seed 0 --out out/trace
     """
-    goal = parse(target)
+    goal = asked_target(target)
     X = _tokens(goal, tokens, T, seed)
-    flow = trace(goal, Architecture.parse(join_words(arch)), X, ties, not cls_attends)  # type: ignore[arg-type]
+    flow = trace(goal, asked_architecture(join_words(arch)), X, ties, not cls_attends)  # type: ignore[arg-type]
     paths = []
     if out is not None:
         from infoflow.report import style

@@ -82,7 +82,7 @@ def whole_target(network: Any, target: Target | str | None) -> Target:
     spelling = network.header.get("target")
     if not isinstance(spelling, str) or not spelling:
         raise InfoFlowError("expected the target of the network, its file names none; pass the target.")
-    return parse(spelling, files=False)  # a header never runs a user's file
+    return parse(spelling)
 
 
 def _other(network: Any, seconds: float, seed: int, eps: float | None) -> Certificate:

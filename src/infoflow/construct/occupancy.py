@@ -341,7 +341,7 @@ def from_saved(tensors: dict[str, Tensor], header: dict[str, Any]) -> OccupancyN
     for key, kind in keys.items():
         if type(header.get(key)) is not kind:
             raise InfoFlowError(f"expected {key} in the header of an occupancy network, got something else.")
-    target = parse(header["target"], files=False)
+    target = parse(header["target"])
     eps = asked_of(header)
     assert eps is not None  # a float, as checked above
     network = build_occupancy(target, header["T"], eps, None, header["domain"], None)

@@ -108,7 +108,7 @@ def _loaded(kind: str, tensors: dict[str, Any], header: dict[str, Any]) -> Singl
         raise InfoFlowError(f"expected target, T and eps in the header of a {kind}, got something else.")
     if units is not None and type(units) is not int:
         raise InfoFlowError(f"expected a whole number of units in the header of a {kind}, got {units!r}.")
-    made = single_head(kind, parse(target, files=False), T, eps, units)
+    made = single_head(kind, parse(target), T, eps, units)
     wanted = made.tensors()
     files.expect(tensors, {name: tuple(t.shape) for name, t in wanted.items()})
     expect_float64(tensors.items())

@@ -21,6 +21,7 @@ from infoflow.lab.item import Context
 from infoflow.lab.stack import Schedule, Task, train_stack
 from infoflow.progress import Progress
 from infoflow.provenance import note
+from infoflow.reading import json_of
 from infoflow.train.device import check_device
 
 # Models trained together; on a CPU more gain nothing, and cost once tensors pass 32 MB (benchmarks/memory.py).
@@ -107,8 +108,8 @@ def _path(context: Context, key: str) -> Path:
 
 def _read(path: Path, cell: Cell) -> dict[str, Any]:
     try:
-        payload: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        payload: Any = json_of(path)
+    except InfoFlowError:
         payload = None
     if not isinstance(payload, dict) or payload.get("key") != cell.key or not isinstance(payload.get("final"), dict):
         raise InfoFlowError(f"expected a finished cell in {path}, could not read one; remove the file to train again.")

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from infoflow.errors import InfoFlowError, unknown
 from infoflow.files import atomic_path
+from infoflow.reading import parsed
 
 FORMAT = 1
 KEY = "infoflow"  # our entry in the safetensors metadata
@@ -108,10 +109,7 @@ def expect(tensors: dict[str, Tensor], shapes: dict[str, tuple[int, ...]]) -> No
 def _header(path: str | Path, metadata: dict[str, str]) -> tuple[str, dict[str, Any]]:
     if KEY not in metadata:
         raise InfoFlowError(f"expected a network saved by infoflow, {path} has no {KEY!r} entry in its metadata.")
-    try:
-        payload = json.loads(metadata[KEY])
-    except (ValueError, RecursionError):
-        raise InfoFlowError(f"expected a JSON header in {path}, got something that does not parse.") from None
+    payload = parsed(metadata[KEY], f"the header of {path}")
     if not isinstance(payload, dict) or not isinstance(payload.get("format"), int):
         raise InfoFlowError(f"expected a header with a format number in {path}, got none.")
     if payload["format"] != FORMAT:

@@ -8,7 +8,6 @@ A consumer is any function of a `Step`. Statistics are consumers with a state; s
 be fed again: it runs (or reads) again, and holds the inputs and one layer of one batch, nothing more.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -24,6 +23,7 @@ from infoflow.nn import Transformer
 from infoflow.nn import files as nn_files
 from infoflow.probes.adapters import heads_of, watched
 from infoflow.probes.tap import Step, Tap
+from infoflow.reading import json_of
 
 Consumer = Callable[[Step], None]
 
@@ -158,10 +158,10 @@ def load(folder: str | Path) -> SavedRecording:
     """A recording saved by `Recording.save`."""
     file = Path(folder) / "recording.json"
     try:
-        header = json.loads(file.read_text(encoding="utf-8"))
+        header = json_of(file, "the header of a recording")
         heads = tuple(int(h) for h in header["heads"])
         documents, steps, version = (int(header[name]) for name in ("documents", "steps", "format"))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise InfoFlowError(f"expected a recording in {folder}, could not read {file.name} ({error!r}).") from None
     if version != 1:
         raise InfoFlowError(

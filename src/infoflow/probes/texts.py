@@ -4,7 +4,6 @@ A document is a window of `length` tokens of running text, or one line where lin
 The first token and the separators are marked as sinks.
 """
 
-import gzip
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from infoflow import reading
 from infoflow.errors import InfoFlowError
 from infoflow.probes.record import Batch
 from infoflow.probes.tasks import Retrieval
@@ -39,16 +39,6 @@ class Encoding:
     @property
     def special(self) -> set[int]:
         return {*self.front, *self.back}
-
-
-def read_text(path: str | Path) -> str:
-    """A UTF-8 text, plain or gzipped."""
-    try:
-        data = Path(path).read_bytes()
-        data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-        return data.decode("utf-8")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise InfoFlowError(f"expected a UTF-8 text, plain or gzipped, could not read {path} ({error}).") from None
 
 
 def documents_of(text: str, encoding: Encoding, length: int, count: int, skip: int = 0) -> list[list[int]]:
@@ -144,7 +134,7 @@ def _lines(texts: list[str], encoding: Encoding, length: int, batch: int, device
 
 def reaction_encoding(vocabulary: Path) -> Encoding:
     """The tokenizer of reaction models: one vocabulary entry per line, the regular expression above."""
-    ids = {token: number for number, token in enumerate(vocabulary.read_text(encoding="utf-8").splitlines())}
+    ids = {token: number for number, token in enumerate(reading.text(vocabulary, "a vocabulary").splitlines())}
     unknown, front, back, pad, mask = (ids[f"[{name}]"] for name in ("UNK", "CLS", "SEP", "PAD", "MASK"))
 
     def encode(text: str) -> list[int]:

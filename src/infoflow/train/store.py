@@ -11,7 +11,6 @@ at once: two of them that finish the same run write the same file. Nothing is ma
 checkpoint, so a wrong call leaves no folder behind.
 """
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from infoflow.files import write_json
 from infoflow.nn import Transformer
 from infoflow.nn.files import load
 from infoflow.provenance import note
+from infoflow.reading import json_of
 from infoflow.train.results import Result
 
 FORMAT = 1
@@ -120,6 +120,6 @@ class Store:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return json_of(path)
+    except InfoFlowError:
         raise InfoFlowError(f"expected JSON in {path}, could not read it; the store is damaged there.") from None

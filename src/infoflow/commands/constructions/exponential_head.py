@@ -4,15 +4,15 @@ from pathlib import Path
 from typing import Any
 
 from infoflow.commands.constructions.options import Options, saved
+from infoflow.commands.own_code import asked_target
 
 
 def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
     from infoflow.construct.exponential_head import ExponentialHead
     from infoflow.construct.single_heads import single_head
-    from infoflow.targets.spelling import parse
 
     left = Options(options)
-    target = parse(left.take("target", str, "d_retrieval:D=4,d=4"))
+    target = asked_target(left.take("target", str, "d_retrieval:D=4,d=4"))
     T, eps, units = left.take("T", int, 64), left.take("eps", float, 0.1), left.take("units", int, None)
     left.done()
     made = single_head("exponential_head", target, T, eps, units)

@@ -3,14 +3,12 @@
 The data: {"x": d rows of n numbers, "y": n numbers, "w0": d numbers (optional), "x_u": d numbers (optional)}.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
+from infoflow import reading
 from infoflow.commands.constructions.options import Options, yes_or_no
 from infoflow.errors import InfoFlowError
-
-LARGEST = 50_000_000  # bytes of a data file
 
 
 def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
@@ -61,14 +59,7 @@ def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
 
 def read(path: Path) -> dict[str, Any]:
     """The data of a file, checked: lists of finite numbers of the right lengths and nothing else."""
-    try:
-        if path.stat().st_size > LARGEST:
-            raise InfoFlowError(f"expected a data file of at most {LARGEST} bytes, {path} is larger.")
-        payload = json.loads(path.read_text(encoding="utf-8"))
-    except OSError:
-        raise InfoFlowError(f"expected a data file at {path}, found none that can be read; check --data.") from None
-    except (ValueError, RecursionError):
-        raise InfoFlowError(f"expected JSON in {path}, got something that does not parse.") from None
+    payload = reading.data_of(path, "a data file")
     if not isinstance(payload, dict) or not {"x", "y"} <= payload.keys():
         raise InfoFlowError(f'expected an object with "x" (d rows of n numbers) and "y" in {path}; correct the file.')
     for name in payload.keys() - {"x", "y", "w0", "x_u"}:

@@ -4,15 +4,15 @@ from pathlib import Path
 from typing import Any
 
 from infoflow.commands.constructions.options import Options, saved
+from infoflow.commands.own_code import asked_target
 
 
 def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
     from infoflow.construct.memory_head import MemoryHead
     from infoflow.construct.single_heads import single_head
-    from infoflow.targets.spelling import parse
 
     left = Options(options)
-    target = parse(left.take("target", str, "d_retrieval:D=2,d=1"))
+    target = asked_target(left.take("target", str, "d_retrieval:D=2,d=1"))
     T, eps = left.take("T", int, 8), left.take("eps", float, 0.1)
     left.done()
     made = single_head("memory_head", target, T, eps)

@@ -1,20 +1,15 @@
 """Sequences and labels from a JSON file: {"X": N x n x d numbers, "Y": N x n or N x n x d integers}."""
 
-import json
 from pathlib import Path
 from typing import Any
 
+from infoflow import reading
 from infoflow.errors import InfoFlowError
 
 
 def read_data(path: str | Path, keys: tuple[str, ...] = ("X", "Y")) -> dict[str, Any]:
     """The object in the file, with every key there; shapes and numbers are checked by who uses them."""
-    try:
-        payload = json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InfoFlowError(f"expected a JSON file at {path}, found no file there; check the path.") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise InfoFlowError(f"expected a JSON file, could not read {path} ({error}).") from None
+    payload = reading.data_of(path, "a JSON file")
     if not isinstance(payload, dict):
         raise InfoFlowError(f"expected an object with {', '.join(keys)} in {path}, got {type(payload).__name__}.")
     for key in keys:

@@ -14,10 +14,10 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
+from infoflow import reading
 from infoflow.construct.rank_one.contexts import Contexts, contexts_of
 from infoflow.construct.rank_one.memorize import Memorizer, memorize_contexts
 from infoflow.errors import InfoFlowError
-from infoflow.files import read_text
 
 PAPER_ACCURACY = 0.9872  # Section 5: one trained rank-1 layer at 800 epochs, training accuracy
 
@@ -42,7 +42,7 @@ def read_conll(path: str | Path) -> TaggedText:
     """
     words: list[list[str]] = [[]]
     tags: list[list[str]] = [[]]
-    lines = read_text(Path(path), "tagged text in CoNLL columns").splitlines()
+    lines = reading.text(path, "tagged text in CoNLL columns").splitlines()
     for number, line in enumerate(lines, start=1):
         columns = line.split()
         if not columns or columns[0] == "-DOCSTART-":

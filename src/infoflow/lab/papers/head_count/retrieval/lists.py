@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Int
 from numpy import ndarray
 
+from infoflow import reading
 from infoflow.errors import InfoFlowError
-from infoflow.files import read_text
 
 PAIRS, NEGATIVES, NATIVE = "dev_small_pairs.jsonl.gz", "dev_small_bm25_negatives.tsv.gz", "qa_sample_200.jsonl.gz"
 SENTENCES = "dev_question_sentence.tsv.gz"
@@ -60,7 +60,7 @@ def read_folder(folder: Path) -> Lists:
 
 
 def _lines(path: Path) -> list[str]:
-    return [line for line in read_text(path, "lists of passages").split("\n") if line.strip()]
+    return [line for line in reading.text(path, "lists of passages").split("\n") if line.strip()]
 
 
 def _object(path: Path, number: int, line: str, fields: dict[str, type]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Softmax attention Figure 2 (C.1): test error against p, |b - a| and H, trained models beside the construction."""
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +10,7 @@ from infoflow.lab.papers.softmax_attention.tasks import Truncated, slope, sweep_
 from infoflow.lab.stack import Schedule
 from infoflow.lab.throughput import throughput
 from infoflow.provenance import provenance
+from infoflow.reading import json_of
 from infoflow.train.device import check_device
 
 FULL = Schedule(epochs=50, batch=32, lr=1e-3, evaluate_every=10)
@@ -74,7 +74,7 @@ def _throughput(context: Context) -> list[dict[str, Any]]:
         entry |= {name: round(rate, 1) for name, rate in rates.items()}
         write_json(context.store / f"throughput.{device.type}.json", entry)
     known = sorted(context.store.glob("throughput.*.json"))
-    return [json.loads(path.read_text(encoding="utf-8")) for path in known]
+    return [json_of(path, "measured rates") for path in known]
 
 
 def _rate_text(rates: dict[str, Any]) -> str:

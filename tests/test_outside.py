@@ -1,0 +1,272 @@
+"""Nothing from outside runs code: every reader of headers, stores and folders meets spellings that name a file of code.
+
+The file leaves a mark when it is run, by whatever name and from wherever.
+"""
+
+import copy
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+import infoflow
+from infoflow import cli
+from infoflow.architecture import Architecture
+from infoflow.construct.certification import certify
+from infoflow.errors import InfoFlowError, JobError
+from infoflow.nn import Transformer, TransformerConfig, files
+from infoflow.probes.record import load as load_recording
+from infoflow.probes.record import record
+from infoflow.probes.sources import open_source
+from infoflow.refutations import refute
+from infoflow.targets import parse
+from infoflow.train.fit import Recipe, Run, Store, fit_many
+
+BUILDS = {
+    "transformer": ["pairwise_max:D=1,d=2", "-T", "4", "--eps", "0.5"],
+    "codec": ["codec"],
+    "memory_head": ["memory_head", "-T", "2", "--eps", "0.5"],
+    "exponential_head": ["exponential_head", "--target", "d_retrieval:D=2,d=1", "-T", "4", "--eps", "0.5"],
+    "occupancy": ["triangle_center:d=1", "-T", "8", "--eps", "2.0"],
+    "truncated_linear": ["truncated_linear"],
+    "grid": ["grid", "--function", "x11", "--d", "1", "--n", "1", "--g", "2"],
+    "memorizer": ["memorizer", "--data", "d.json"],
+    "context_map": ["context_map", "--data", "d.json"],
+    "equivariant": ["equivariant"],
+}
+DATA = {"X": [[[0.1], [0.5]], [[0.9], [0.2]]], "Y": [[1, 0], [0, 1]]}
+NAMES = ("target", "arch", "architecture", "function", "task", "construction", "loader", "kind", "module", "source")
+Saved = tuple[str, dict[str, torch.Tensor], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> list[Saved]:
+    """One file of every kind there is: built where that is quick, of made-up tensors where it is not."""
+    out = tmp_path_factory.mktemp("built")
+    (out / "d.json").write_text(json.dumps(DATA))
+    found = []
+    for kind, arguments in BUILDS.items():
+        words = [str(out / word) if word == "d.json" else word for word in arguments]
+        done = CliRunner().invoke(cli.cli, ["build", *words, "--out", str(out / kind)], catch_exceptions=False)
+        assert done.exit_code == 0
+        found.append(tuple(files.read(next((out / kind).glob("*.safetensors")))))
+    network = Transformer(TransformerConfig(dim=2, heads=(1,), head_dims=(2,), widths=(2,)))
+    record(network, torch.zeros(1, 3, 2)).save(out / "recording")
+    found.append(tuple(files.read(next((out / "recording").glob("*.safetensors")))))
+    rest = set(files.LOADERS) - {kind for kind, _, _ in found}
+    return [*found, *((kind, {"weights": torch.zeros(2)}, {}) for kind in sorted(rest))]
+
+
+@pytest.fixture
+def evil(tmp_path: Path) -> Iterator[str]:
+    """The spelling of code that leaves a mark, which must not be there in the end."""
+    mark = tmp_path / "it_ran"
+    (tmp_path / "evil.py").write_text(
+        f"import pathlib\npathlib.Path({str(mark)!r}).write_text('')\n"
+        "from infoflow.targets import pairwise_max\nF = pairwise_max(D=1, d=2)\n"
+    )
+    yield f"{tmp_path / 'evil.py'}:F"
+    assert not mark.exists()
+
+
+def spoiled(header: Any, spelling: str) -> Iterator[Any]:
+    """The header with one of its words after another replaced, and with every name that could mean code."""
+    yield {**header, **dict.fromkeys(NAMES, spelling)}
+
+    def places(value: Any, way: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+        if isinstance(value, str):
+            yield way
+        for key, item in (
+            value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        ):
+            yield from places(item, (*way, key))
+
+    for way in places(header, ()):
+        changed = copy.deepcopy(header)
+        inner = changed
+        for key in way[:-1]:
+            inner = inner[key]
+        inner[way[-1]] = spelling
+        yield changed
+
+
+def attempt(read: Callable[[], Any]) -> Any:
+    """What is read, or None where it is refused, which is one sentence."""
+    try:
+        return read()
+    except (InfoFlowError, JobError) as error:
+        if "\n" in str(error):
+            raise
+        return None
+
+
+def read_everywhere(path: Path) -> None:
+    """Every reader of saved networks, each of which may refuse the file in one sentence."""
+
+    network = attempt(lambda: files.load(path))
+    if network is not None:
+        attempt(lambda: certify(network, seconds=0.01))
+    if isinstance(network, Transformer):
+        target, T = network.header.get("target"), network.header.get("T")
+        attempt(lambda: refute(network, target, T, seconds=0.01))
+        attempt(lambda: open_source(str(path)).sample(2, 0))  # type: ignore[misc]
+        attempt(lambda: infoflow.load(path))
+
+
+def test_no_header_of_any_kind_runs_code(saved: list[Saved], tmp_path: Path, evil: str) -> None:
+    path = tmp_path / "foreign.safetensors"
+    for kind, tensors, header in saved:
+        for spelling in (evil, evil.removesuffix(":F")):
+            for changed in spoiled(header, spelling):
+                files.write(path, kind, tensors, changed)
+                read_everywhere(path)
+
+
+@pytest.mark.parametrize("command", ["probe", "certify", "refute"])
+def test_no_command_runs_what_a_header_names(saved: list[Saved], tmp_path: Path, evil: str, command: str) -> None:
+    kind, tensors, header = saved[0]
+    assert kind == "transformer"
+    path = files.write(tmp_path / "foreign.safetensors", kind, tensors, {**header, "target": evil})
+    done = CliRunner().invoke(cli.cli, [command, str(path)])
+    assert isinstance(done.exception, InfoFlowError)
+    assert "code is run only when an argument" in str(done.exception)
+
+
+def test_an_argument_runs_it(tmp_path: Path) -> None:
+    """The mark of the tests above is left when the code does run."""
+    mark = tmp_path / "it_ran"
+    (tmp_path / "mine.py").write_text(
+        f"import pathlib\npathlib.Path({str(mark)!r}).write_text('')\n"
+        "from infoflow.targets import pairwise_max\nF = pairwise_max(D=1, d=2)\n"
+    )
+    done = CliRunner().invoke(cli.cli, ["predict", f"{tmp_path / 'mine.py'}:F", "heads=2,2 embed=8,8", "-T", "8"])
+    assert done.exit_code == 0
+    assert mark.exists()
+
+
+def test_no_store_runs_code(tmp_path: Path, evil: str) -> None:
+    recipe = Recipe(samples=8, validation=4, batch=4, epochs=None, steps=2)
+    run = Run(parse("pairwise_max:D=1,d=2"), Architecture.parse("heads=1,1 embed=2,2 width=2"), 3, 0, recipe)
+    store = Store(tmp_path / "store")
+    fit_many([run], store, keep_weights=True)
+    for path in (tmp_path / "store").rglob("*.json"):
+        kept = path.read_text()
+        for changed in spoiled(json.loads(kept), evil):
+            path.write_text(json.dumps(changed))
+            attempt(lambda: Store(tmp_path / "store").results())
+            attempt(lambda: fit_many([run], tmp_path / "store"))
+        path.write_text(kept)
+
+
+def test_no_recording_runs_code(tmp_path: Path, evil: str) -> None:
+    (tmp_path / "r").mkdir()
+    header = {"format": 1, "documents": evil, "steps": evil, "heads": [evil], "model": evil, "target": evil}
+    (tmp_path / "r" / "recording.json").write_text(json.dumps(header))
+    with pytest.raises(InfoFlowError):
+        load_recording(tmp_path / "r")
+
+
+FOLDER = """
+import pathlib
+pathlib.Path({mark!r}).write_text("")
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+class C(BertConfig):
+    model_type = "evil"
+class M(BertModel):
+    config_class = C
+class T(PreTrainedTokenizerFast):
+    pass
+"""
+
+
+def hugging_face(path: Path, mark: Path) -> Path:
+    """A folder with a tiny BERT, a tokenizer and Python code that leaves a mark."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    transformers.BertModel(transformers.BertConfig(vocab_size=32, **sizes)).save_pretrained(path)
+    (path / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"])
+    )
+    (path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
+    (path / "evil.py").write_text(FOLDER.format(mark=str(mark)))
+    return path
+
+
+def change(path: Path, **entries: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **entries}))
+
+
+def test_code_in_a_hugging_face_folder_is_never_run_whatever_is_typed(tmp_path: Path) -> None:
+    mark, text = tmp_path / "it_ran", tmp_path / "text.txt"
+    folder = hugging_face(tmp_path / "m", mark)
+    text.write_text("a b c d e f g h i j k l m n o p q r s t u v w x y z\n" * 40)
+    models = {"AutoConfig": "evil.C", "AutoModel": "evil.M", "AutoTokenizer": ["evil.T", "evil.T"]}
+    change(folder / "tokenizer_config.json", tokenizer_class="T", auto_map=models)
+    change(folder / "config.json", model_type="evil", auto_map=models)
+    call = [sys.executable, "-m", "infoflow", "probe", str(folder), "--text", str(text), "--out", str(tmp_path / "out")]
+    done = subprocess.run(call, input="y\n" * 20, capture_output=True, text=True, timeout=300)
+    assert not mark.exists()
+    assert done.returncode == 2
+    assert "which is never run" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def refused(folder: Path) -> str:
+    with pytest.raises(InfoFlowError) as said:
+        open_source(str(folder))
+    assert "\n" not in str(said.value)
+    return str(said.value)
+
+
+class Marking:
+    """Unpickled, it leaves a mark."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.mark,)
+
+
+def test_a_bin_is_read_as_tensors_or_not_at_all(tmp_path: Path) -> None:
+    mark = tmp_path / "it_ran"
+    folder = hugging_face(tmp_path / "m", mark)
+    state = open_source(str(folder)).model.state_dict()
+    (folder / "model.safetensors").unlink()
+    torch.save(state, folder / "pytorch_model.bin")
+    assert open_source(str(folder)).kind == "encoder"
+    for write in (torch.save, lambda made, path: path.write_bytes(pickle.dumps(made))):
+        write({**state, "extra": Marking(mark)}, folder / "pytorch_model.bin")
+        assert "not unpickled" in refused(folder)
+    assert not mark.exists()
+
+
+def test_hostile_folders_are_one_sentence(tmp_path: Path) -> None:
+    folder = hugging_face(tmp_path / "m", tmp_path / "mark")
+    config = (folder / "config.json").read_text()
+    for entries, message in (
+        ({"num_hidden_layers": 10**9}, "at most 4096"),
+        ({"vocab_size": 10**9}, "parameters"),
+        ({"hidden_size": "a"}, "it says"),
+        ({"hidden_size": -8}, "it says"),
+        ({"num_attention_heads": 0}, "it says"),
+        ({"model_type": "no_such"}, "it says"),
+        ({"architectures": 3}, "architectures"),
+        ({"attn_implementation": "someone/kernel"}, "no kernel"),
+    ):
+        change(folder / "config.json", **entries)
+        assert message in refused(folder)
+        (folder / "config.json").write_text(config)
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "elsewhere"}')
+    assert "adapter" in refused(folder)
+    (folder / "adapter_config.json").unlink()
+    for name in ("vocab.txt", "tokenizer_config.json"):
+        (folder / name).unlink()
+    assert "expected a tokenizer beside the model" in refused(folder)
