@@ -2,10 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
 
-from infoflow.refutations.balls import Balls
-from infoflow.refutations.proof import krawczyk, newton
+from infoflow.refutations.balls import Balls, exact
+from infoflow.refutations.proof import _certified, krawczyk, newton
+from infoflow.targets import sum_of_maxima
 
 flint = pytest.importorskip("flint")
 
@@ -68,3 +70,18 @@ def test_no_zero_no_proof():
 def test_singular_system_is_refused():
     assert newton(square_minus(0.0), column(0.0, 1.0)) is None
     assert krawczyk(square_minus(0.0), column(0.0, 1.0), 1e-25) is None
+
+
+@pytest.mark.parametrize("outside", [1.0 + 1e-9, -1.0 - 1e-9, 1.5])
+def test_twins_outside_the_domain_prove_nothing(outside):
+    """The target's error outside its domain is nobody's business: the gap there is real and the proof is refused."""
+    target = sum_of_maxima(1, 1)
+    inside = [exact(np.array([[0.9], [0.1]])), exact(np.array([[0.2], [0.1]]))]
+    inside = inside if target(np.array([[[0.9], [0.1]]])) > target(np.array([[[0.2], [0.1]]])) else inside[::-1]
+    error, reason = _certified(target, inside, (-1.0, 1.0), lambda: None)
+    assert error is not None
+    assert reason is None
+    for k in (0, 1):
+        twins = list(inside)
+        twins[k] = exact(np.array([[0.9 if k == 0 else 0.2], [outside]]))
+        assert _certified(target, twins, (-1.0, 1.0), lambda: None) == (None, "the twins are not inside the domain")

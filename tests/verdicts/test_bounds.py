@@ -311,3 +311,23 @@ def test_head_count_span_is_the_geometry():
     F = targets.Target(terms, targets.Polynomial.linear([[3.0, -2.0]]), 1, domain=(0.0, 1.0))
     assert bounds._separated_squares(F) == pytest.approx(0.75)
     assert bounds._separated_squares(targets.sum_of_maxima()) is None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_head_count_balls_are_disjoint_and_inside(seed):
+    """One ball of radius L around every z_i: no token lies in two of them, so L is at most half the least distance, and
+    a whole distance would put z_j into the ball of z_i. Every distance up to L occurs, so L is at most half the side."""
+    rng = np.random.default_rng(seed)
+    points = rng.uniform(0, 1, size=(3, 2))
+    squares = [targets.Polynomial.quadratic(np.eye(2), -2 * z, float(z @ z)) for z in points]
+    terms = tuple(targets.Extremum(targets.TreeScore((q,), (), 2), "min") for q in squares)
+    F = targets.Target(terms, targets.Polynomial.linear([[1.0, 1.0, 1.0]]), 2, domain=(0.0, 1.0))
+    L = bounds._separated_squares(F) ** 0.5
+    nearest = min(np.linalg.norm(a - b) for i, a in enumerate(points) for b in points[:i])
+    assert nearest > 2 * L
+    assert L <= 0.5
+    assert pytest.approx(min(nearest / 2, 0.5)) == L
+    for i, z in enumerate(points):  # a token of one ball is nearer to its own centre than L to any other
+        X = z + L * (lambda v: v / np.linalg.norm(v, axis=1, keepdims=True))(rng.normal(size=(200, 2)))
+        others = np.delete(points, i, axis=0)
+        assert (np.linalg.norm(X[:, None] - others, axis=2) > L).all()

@@ -1,0 +1,104 @@
+"""Every summand of a bound is needed: each test plays the adversary that the summand is there for."""
+
+import numpy as np
+import pytest
+import torch
+
+import infoflow as iflow
+from infoflow.certificates.balls import enclose
+from infoflow.certificates.measured import Fan, fan_error
+from infoflow.certificates.rules import circle_maximum, measured_rule, rule_bias, taylor
+from infoflow.construct.rank_one import memorize as memory
+from infoflow.construct.verification import _blank_plan, coordinate_bounds, gain_of, layout_of, with_strays
+from infoflow.construct.writer import coordinates, write
+from infoflow.flow.blocks import UNIT
+from infoflow.flow.layout import lay_out
+from infoflow.flow.propagation import no_errors, propagate
+from infoflow.flow.wiring import wire
+
+BEYOND = 400  # orders, far more than are tabulated
+
+
+def whole_series(bias, slopes, outputs, power, radius):
+    """sum_m |t_m sum_i w_i s_i^m - [m = power]| radius^m over all orders but the constant, none left to an estimate."""
+    orders = np.arange(1, BEYOND + 1)
+    moments = taylor(bias, BEYOND)[1:] * ((slopes[None, :] * radius) ** orders[:, None] @ outputs)
+    moments[power - 1] -= radius**power
+    return float(np.abs(moments).sum())
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_orders_beyond_the_table_are_counted(power):
+    """Near the circle of convergence the orders above 160 are 1e-8 of the error: Cauchy's estimate stands for them."""
+    bias = rule_bias(power)
+    radius = 0.99 * circle_maximum(bias)[0]
+    slopes, outputs = np.array([1.0, 0.5]), np.array([0.7, -0.2])
+    fan = Fan(slopes[:, None], np.full(2, bias), outputs, {(power,): 1.0}, (radius,), bias)
+    needed = whole_series(bias, slopes, outputs, power, radius)
+    tabulated = needed - float(np.abs(taylor(bias, BEYOND)[161:] * radius ** np.arange(161, BEYOND + 1)).sum()) / 10
+    assert tabulated < needed <= fan_error(fan)
+    pytest.importorskip("flint")
+    assert needed <= enclose(fan).upper
+
+
+def test_a_rule_counts_them_too():
+    bias = rule_bias(1)
+    rule = measured_rule(1, bias, np.array([1.0, 0.5]), np.array([0.7, -0.2]))
+    radius = 0.99 * rule.tail_radius
+    assert whole_series(bias, rule.slopes, rule.coefficients, 1, radius) <= rule.error(radius)
+
+
+@pytest.mark.parametrize("T", [64, 4096])
+def test_rounding_of_a_softmax_is_counted(T):
+    """Weights off by (T + 16) units each, up on one half of the scores and down on the other, move a mean of scores
+    +-reach by (T + 16) u reach: the allowance of a retrieval is at least that."""
+    wiring = wire(lay_out(iflow.targets.sum_of_maxima(1, 1), T), 1.0, 1.0)
+    exact, rounded = (propagate(wiring, T, (1.0,), no_errors, rounding) for rounding in (False, True))
+    (head,) = wiring.heads[0]
+    reach = wiring.form.terms[head.job.term].bound(0)
+    ((low, high),) = exact.deviations.values()
+    ((wide_low, wide_high),) = rounded.deviations.values()
+    moved = (T + 16) * UNIT * reach
+    assert wide_high - high >= moved
+    assert low - wide_low >= moved
+
+
+@pytest.mark.parametrize("tensor", ["query", "key"])
+def test_a_small_change_of_a_logit_is_counted(tensor):
+    """An entry off by 1e-10 moves a logit by that times what it multiplies; the average of the scores moves by twice
+    the logit over kappa, and the defect of the head holds it."""
+    network = iflow.build("pairwise_max:D=1,d=2", 5, 0.1)
+    target = iflow.targets.pairwise_max(1, 2)
+    layout = layout_of(network, target, 5, network.header["domain"])
+    wiring = wire(layout, 1, gain_of(network))
+    expected = write(layout, _blank_plan(wiring, network), 1)
+    matrix = getattr(network.attentions[0], tensor)
+    row, column = (int(i) for i in torch.nonzero(matrix[0])[0])
+    matrix.data[0, row, column] += 1e-10
+    size = np.zeros(layout.sizes[0])
+    size[coordinates(layout, 0)] = coordinate_bounds(wiring, 0)
+    partner = getattr(expected.attentions[0], "key" if tensor == "query" else "query")[0, row].numpy()
+    logit = 1e-10 * size[column] * float(np.abs(partner) @ size)  # attained by tokens at the corners
+    (before,), (after,) = wiring.heads[0], with_strays(wiring, network, expected).heads[0]
+    assert logit > 0
+    assert after.defect - before.defect >= 2 * logit / before.kappa
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_slope_of_a_table_times_the_blur_of_its_argument_is_counted(sign):
+    """Two executions read t at most 2 blur apart. With one unit the rounding of the ReLU sum covers one blur, and the
+    slope the other."""
+    close = np.array([[[1.0, 0.0]], [[1.0 + 1e-6, 1e-7]]])
+    made = memory.memorize(close, [[1], [1000]])
+    contexts, table = made.contexts, made.memory
+    blur = memory._readout_error(contexts, made_head(made), table.readout)
+    states = table.class_states(contexts)
+    moved = states + sign * 2 * blur * table.readout / float(table.readout @ table.readout)
+    error = float(np.abs(table.lookup_output(moved) - made.labels).max())
+    assert error > made.certificate.parts["residual"] + made.certificate.parts["rounding"]
+    assert error <= made.certificate.bound
+
+
+def made_head(made):
+    spread = made.spread
+    return memory.Head(spread.key, spread.query, spread.amplitude * spread.readout / float(spread.readout @ spread.readout))
