@@ -101,4 +101,5 @@ def test_the_slope_of_a_table_times_the_blur_of_its_argument_is_counted(sign):
 
 def made_head(made):
     spread = made.spread
-    return memory.Head(spread.key, spread.query, spread.amplitude * spread.readout / float(spread.readout @ spread.readout))
+    output = spread.amplitude * spread.readout / float(spread.readout @ spread.readout)
+    return memory.Head(spread.key, spread.query, output)

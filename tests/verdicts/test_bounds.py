@@ -315,8 +315,8 @@ def test_head_count_span_is_the_geometry():
 
 @pytest.mark.parametrize("seed", range(8))
 def test_head_count_balls_are_disjoint_and_inside(seed):
-    """One ball of radius L around every z_i: no token lies in two of them, so L is at most half the least distance, and
-    a whole distance would put z_j into the ball of z_i. Every distance up to L occurs, so L is at most half the side."""
+    """One ball of radius L around every z_i: no token lies in two of them, so L is at most half the least distance (a
+    whole one would put z_j into the ball of z_i). Every distance up to L occurs, so L is at most half the side."""
     rng = np.random.default_rng(seed)
     points = rng.uniform(0, 1, size=(3, 2))
     squares = [targets.Polynomial.quadratic(np.eye(2), -2 * z, float(z @ z)) for z in points]
