@@ -186,3 +186,31 @@ def test_another_gain_than_the_tensors_have_does_not_hold():
     assert certify(network, seconds=0.1).holds
     network.header["slot_gain"] *= 0.99
     assert not certify(network, seconds=0.1).holds
+
+
+@pytest.mark.parametrize("arch", [None, "heads=1,1 embed=40"])
+@pytest.mark.parametrize("bound", [1, None])
+def test_the_smallest_eps_still_holds_when_it_is_read_back(bound, arch):
+    """Where rounding takes most of eps: what build accepts, certify accepts, and below that build refuses."""
+    served = 0
+    for eps in (4e-10, 8.05e-10, 1.2e-9, 2e-9, 4e-9):
+        try:
+            network = iflow.build("min_pair", 4, eps, arch=arch, weight_bound=bound)
+        except InfoFlowError:
+            continue
+        served += 1
+        assert read(network, it.min_pair(), 4, network.header["domain"], bound).bound <= eps
+    assert 0 < served < 5
+
+
+def test_a_constant_off_by_more_than_rounding_is_named():
+    network, target, T, _ = made("chain")
+    assert bound_of(network, target, T).violations == []
+    found = 0
+    for layer, ffn in enumerate(network.ffns):
+        bias = ffn.maps[1].bias.data
+        for row in torch.nonzero(bias == 1.0).flatten().tolist():
+            bias[row] += 1e-13
+            assert any(f"ffns.{layer}.maps.1" in v for v in bound_of(network, target, T).violations)
+            bias[row], found = 1.0, found + 1
+    assert found

@@ -30,6 +30,9 @@ from infoflow.nn.transformer import AttentionLayer, Linear
 from infoflow.targets.target import Target
 
 SAME = 4 * UNIT  # entries may differ by this much relatively: the rounding allowance covers it
+# Flags and constants, which nobody bounds, may be off by this. A logit is allowed 4 (3E + 8) u of its size where its
+# own sums need half of that; the other half, 28 u at least, covers such a factor and its rounding in execution.
+EXACT = 16 * UNIT
 LARGEST_BETA = 1e100  # logits stay far from overflow
 # What build writes whatever the target; the rest of the configuration follows from the target and is compared with it.
 PROVED: dict[str, Any] = {
@@ -201,7 +204,7 @@ class _Reader:
             error_cls += fan_at_zero(fan)
             total.extend((fan.outputs * math.tanh(fan.bias)).tolist())
         offset = abs(math.fsum(total) - block.constants.get(j, 0.0))
-        width, size = hidden.shape[0], hidden.shape[1]
+        width, size = hidden.shape[0], int(np.count_nonzero(hidden, axis=1).max(initial=0))  # zeros add exact zeros
         amplitude = float(np.abs(weights).sum()) + abs(constant)
         rounding = UNIT * amplitude * (4.0 * (size + 4) + 6.0 + width)
         odd = all(piece.power == 1 for piece in pieces)
@@ -224,7 +227,7 @@ class _Reader:
         for i in moving:
             self.violations.append(f"{name}.maps.1.weight[{row},{i}] is {outer[row, i]:.6g} and must be 0")
         value = constants[row] + float(outer[row, used] @ np.tanh(biases[used]))
-        if not moving and abs(value - wanted) > 1e-12:
+        if not moving and abs(value - wanted) > EXACT * max(abs(wanted), 1.0):
             self.violations.append(f"{name}.maps.1.bias[{row}] gives {value:.17g} and must give {wanted:.17g}")
 
     def _flag_output(
@@ -247,7 +250,7 @@ class _Reader:
         for y in (0.0, 1.0):
             wanted = block.constants.get(j, 0.0) + sum(piece.gain for piece in pieces) * y
             value = constant + float(weights @ np.tanh(biases + hidden[:, column] * y))
-            if stray or abs(value - wanted) > 1e-12:
+            if stray or abs(value - wanted) > EXACT:
                 self.violations.append(f"{name}.maps.1.weight[{row},:] gives the flag {value:.17g} for {wanted:.17g}")
 
     def _silent_outputs(self, name: str, outer: np.ndarray, constants: np.ndarray, outputs: np.ndarray) -> None:

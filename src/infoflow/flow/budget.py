@@ -114,11 +114,21 @@ def _spend(layout: Layout, T: int, eps: float, weight_bound: float | None, rule:
     share = 1.0
     for _ in range(12):
         result = _attempt(chooser, T, (eps - stated) * for_softmax, share, weight_bound)
-        if result is not None and result.bound + stated <= eps:
+        if result is not None and result.bound + stated + _checked_rounding(result) <= eps:
             result = replace(result, bound=result.bound + stated, parts={**result.parts, "outer network": stated})
             return result if stated else replace(result, parts=_without(result.parts, "outer network"))
         share *= 0.6
     raise Refused([f"float64 rounding leaves no rule within eps={eps:g} at T={T}; take a larger eps"])
+
+
+def _checked_rounding(result: Budget) -> float:
+    """What reading the stored units back may add to the bound, so that certify, too, stays within eps.
+
+    With a unit amplitude a block is allowed u (4 (inputs + 4) + 6 + width) here; the series of its stored units is summed
+    with a slack of 2 u (units + 8) sum_m |t_m| reach^m, the last factor below 3/2, which is at most three times as much.
+    A millionth of the bound covers what coefficients lose when they are stored.
+    """
+    return 3.0 * result.parts["rounding"] + 1e-6 * result.bound
 
 
 def _without(parts: dict[str, float], name: str) -> dict[str, float]:
