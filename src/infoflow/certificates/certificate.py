@@ -144,13 +144,20 @@ class Certificate:
 
 
 def error_claim(
-    name: str, eps: float | None, T: int, low: Sequence[float], high: Sequence[float], shorter: bool = False
+    name: str,
+    eps: float | None,
+    T: int,
+    low: Sequence[float],
+    high: Sequence[float],
+    shorter: bool = False,
+    condition: str = "",
 ) -> Claim:
-    """|network - target| on a box; `shorter`: for every length up to T too."""
+    """|network - target| on a box; `shorter`: for every length up to T too; `condition`: which inputs of it count."""
     sides = list(dict.fromkeys(zip(map(_words, low), map(_words, high), strict=True)))
     box = f"[{sides[0][0]}, {sides[0][1]}]^{len(low)}" if len(sides) == 1 else _product(low, high)
     tokens = f"{'at most ' if shorter else ''}{T} tokens"
-    return Claim(f"|network - {name or 'the given target'}|", eps, f"every sequence of {tokens} in {box}")
+    inputs = f"every sequence of {tokens} in {box}{f' {condition}' if condition else ''}"
+    return Claim(f"|network - {name or 'the given target'}|", eps, inputs)
 
 
 def _product(low: Sequence[float], high: Sequence[float]) -> str:

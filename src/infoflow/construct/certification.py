@@ -16,7 +16,7 @@ from infoflow.certificates.attack import CLIMBING, LOOKING, attack, batch_of, fi
 from infoflow.certificates.certificate import is_finite
 from infoflow.certificates.measured import fan_error
 from infoflow.certificates.promises import steeper
-from infoflow.construct.compiler import ARITHMETIC, ASSUMPTIONS, promises_of
+from infoflow.construct.compiler import ARITHMETIC, ASSUMPTIONS, counted_share, promises_of
 from infoflow.construct.outer import WithOuter
 from infoflow.construct.verification import SAME, Reading, gain_of, layout_of, read
 from infoflow.construct.writer import write
@@ -63,9 +63,9 @@ def certify(
     if weight_bound is not None and (type(weight_bound) not in (int, float) or weight_bound != 1):
         raise InfoFlowError(f"expected weight_bound 1 or none in the header, got {weight_bound!r}.")
     reading = read(inner, target, T, domain, weight_bound)
-    measured = _enclose(reading, balls)
+    measured = _enclose(reading, balls) | counted_share(target, T)
     asked = asked_of(header) if eps is None else eps
-    claim = error_claim(target.spelling, asked, T, low.tolist(), high.tolist())
+    claim = error_claim(target.spelling, asked, T, low.tolist(), high.tolist(), condition=target.condition)
     certificate = _judge(inner, reading, Certificate(claim, None, ARITHMETIC, ASSUMPTIONS, promises_of(target)))
     if not certificate.holds and not reading.violations and (T, asked) == (header.get("T"), header.get("eps")):
         certificate = certificate.against(*_changed(inner, target, T, domain))
@@ -137,9 +137,13 @@ def _attacked(
         return certificate
     climb = fits(heads, T, CLIMBING)
     batch = batch_of(heads, T)
-    found = attack(network, target, T, low, high, seconds, seed, batch, climb=climb)
+    slack = target.slack if target.condition else None
+    found = attack(network, target, T, low, high, seconds, seed, batch, climb=climb, slack=slack)
+    if not found.tried:
+        return certificate
     sample = low + (high - low) * starts(np.random.default_rng(seed), (batch + 1) // 2, T, target.dim, 0)
     tokens = np.concatenate([sample, found.worst[None]]) if climb else found.worst[None]
+    tokens = tokens if slack is None else tokens[slack(tokens) >= 0]
     measured = certificate.measured | precision_errors(network, target, tokens)
     certificate = replace(certificate, measured=measured).with_attack(found.error)
     if isinstance(network, WithOuter):

@@ -164,6 +164,7 @@ class OccupancyNetwork(nn.Module):
             "bound": self.certificate.bound,
             "parts": self.certificate.parts,
             "arithmetic": self.certificate.arithmetic,
+            "inputs": self.certificate.claim.inputs,
         }
 
     def save(self, path: str | Path) -> Path:

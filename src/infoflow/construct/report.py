@@ -15,6 +15,7 @@ def report_of(network: Any) -> dict[str, Any]:
     return {
         "eps": network.header["eps"],
         "domain": network.header["domain"],
+        "inputs": certificate.claim.inputs,
         "weight_bound": network.header["weight_bound"],
         "rule": network.header["rule"],
         "heads": list(config.heads),
@@ -39,8 +40,8 @@ def report_text(report: dict[str, Any]) -> str:
         return ",".join(f"{v:g}" for v in values)
 
     lines = [
-        f"{report['target'] or 'target'}, T={report['T']}: |network - target| <= {report['bound']:.4g} on the box "
-        f"(asked {report['eps']:g})",
+        f"{report['target'] or 'target'}, T={report['T']}: |network - target| <= {report['bound']:.4g} "
+        f"(asked {report['eps']:g}) for {report['inputs']}",
         f"  heads={join(report['heads'])} embed={join(report['embed'])} width={join(report['widths'])}"
         + (f" encoder={report['encoder_width']}" if report["encoder_width"] else ""),
         f"  beta={join(report['beta'])}",

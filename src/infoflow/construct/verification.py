@@ -382,8 +382,8 @@ def with_strays(wiring: Wiring, network: Transformer, expected: Transformer) -> 
 
     Stored numbers are at most b = coordinate bounds + 1, the 1 far above any excess a bound below eps allows. A logit
     (over beta) moves by at most l = sum_k (|dq| b)(|k| b) + (|q| b)(|dk| b) + (|dq| b)(|dk| b), so the softmax average
-    of the scores by 2 l/kappa. A message is read back as sum_k (q_k z) v_k/kappa, a read as v/unit. Position heads keep
-    a margin of kappa - 2 l between their set and the rest.
+    of the scores by 2 l/kappa. A message is read back as sum_k (q_k z) v_k/kappa, a read as v/unit. Where winners are
+    read, the scores that choose them and the values keep separate accounts.
     """
     layout = wiring.layout
     heads = []
@@ -399,11 +399,10 @@ def with_strays(wiring: Wiring, network: Transformer, expected: Transformer) -> 
             logit = float((dq * k + q * dk + dq * dk).sum())
             back = float((q + dq).max() * dv.sum()) / head.fetched if head.job.message is not None else 0.0
             read = float(dv.max()) / min(head.units) if head.units else 0.0
-            defect = head.defect + 2.0 * logit / head.kappa + back + read
-            kappa = head.kappa
-            if wiring.form.terms[head.job.term].positions is not None:
-                kappa -= 2.0 * logit
-            changed.append(replace(head, kappa=kappa, defect=defect, stray=float(dv.max())))
+            winner = head.job.message is None and wiring.form.terms[head.job.term].reads is not None
+            defect = head.defect + 2.0 * logit / head.kappa + (0.0 if winner else back + read)
+            value_defect = head.value_defect + (read if winner else 0.0)
+            changed.append(replace(head, defect=defect, value_defect=value_defect, stray=float(dv.max())))
         heads.append(tuple(changed))
     return replace(wiring, heads=tuple(heads), stray=_embedding_stray(wiring, network, expected))
 

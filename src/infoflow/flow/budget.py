@@ -29,6 +29,7 @@ MOST_NUMBERS = 2**25  # feed-forward weights of a network that is still written,
 # Each product's rule is chosen by how strongly it reaches the result through all others: measured on one core.
 SECONDS_A_PAIR, SECONDS_A_PAIR_OF_LAYERS = 2e-4, 1e-3
 COLD = 1e300  # beta without softmax error
+MOST_BLUR = 0.5  # share of a margin that errors of scores may use up, half softmax, half blocks; a larger beta pays
 
 
 @dataclass(frozen=True)
@@ -159,10 +160,13 @@ class _Chooser:
         self.readout_outputs = read_out(wiring, nominal).outputs
         outer = wiring.form.target.outer
         self.last = outer.lipschitz if isinstance(outer, OuterNetwork) else 1.0
-        self.sensitivity = self._sensitivities(cold, output_error(wiring, nominal, np.zeros(self.readout_outputs)))
+        base = output_error(wiring, nominal, np.zeros(self.readout_outputs)), nominal.blur
+        self.sensitivity = self._sensitivities(cold, *base)
         self.outputs = max(sum(1 for s in self.sensitivity.values() if s > 0.0), 1)
 
-    def _sensitivities(self, cold: tuple[float, ...], base: float) -> dict[tuple[int, int], float]:
+    def _sensitivities(self, cold: tuple[float, ...], base: float, blur: float) -> dict[tuple[int, int], float]:
+        """How strongly an error of each output reaches the result, or (as if that cost the whole share) uses up half of
+        what may blur a margin."""
         wiring, step = self.wiring, 1e-7
         blocks = list(enumerate(wiring.blocks))
         if wiring.encoder is not None:
@@ -179,7 +183,8 @@ class _Chooser:
 
                 arrived = propagate(wiring, 1, cold, one, False)
                 error = output_error(wiring, arrived, np.zeros(self.readout_outputs))
-                result[index, output] = (error - base) / step
+                blurs = self.share * (arrived.blur - blur) / (MOST_BLUR / 2.0)
+                result[index, output] = max(error - base, blurs) / step
         for output in range(self.readout_outputs):
             result[wiring.layout.layers - 1, output] = self.last
         return result
@@ -301,19 +306,20 @@ def _betas(wiring: Wiring, chooser: _Chooser, T: int, share: float) -> tuple[flo
     for layer, heads in enumerate(wiring.heads):
         for head in heads:
             term = wiring.form.terms[head.job.term]
-            m = 0 if term.positions is None else len(term.positions)
-            if 0 < m < T:
-                bound = max(value_bound(term, k) for k in range(term.values))
+            if term.reads is not None and head.job.message is None and term.winners < T:
+                m, bound = term.winners, max(value_bound(term, k) for k in range(term.values))
                 leak = 0.05 * share / (2.0 * bound * (T - m) / m * chooser.outer_slope())
-                result[layer] = max(result[layer], -np.log(leak) / head.kappa)
+                clear = term.margin * (1.0 if term.positions is not None else 1.0 - MOST_BLUR)
+                result[layer] = max(result[layer], -np.log(leak) / (head.kappa * clear))
             if head.penalty:
                 assert head.job.message is not None
                 reach = 1.1 * term.spread(head.job.message)  # a tenth of it is far above the errors of scores
                 leak = 0.05 * share / (reach * chooser.outer_slope())
                 result[layer] = max(result[layer], -np.log(leak) / (head.kappa * (head.penalty - reach)))
     large = 1e6  # softmax error is proportional to 1/beta once it is small against the curvature of the outer map
-    soft = _total(wiring, no_errors, T, (large,) * layout.layers, False, zero_readout=True)
-    common = soft * large / share
+    arrived = propagate(wiring, T, (large,) * layout.layers, no_errors, False)
+    soft = output_error(wiring, arrived, np.zeros(read_out(wiring, arrived).outputs))
+    common = max(soft / share, arrived.blur / (MOST_BLUR / 2.0)) * large
     return tuple(max(float(b), float(common), 1e-6) for b in result)
 
 

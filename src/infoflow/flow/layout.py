@@ -265,10 +265,7 @@ def needed(form: NormalForm, schedule: Schedule, layer: int) -> list[np.ndarray]
                 vertices = [job.message.child, job.message.parent]
             else:
                 vertices = [term.root]
-            if term.positions is not None:
-                rows += list(term.unary)
-                rows.append(_unit(form, form.features.index(frozenset(term.positions))))
-                continue
+                rows += list(term.reads if term.reads is not None else ())
             for vertex in vertices:
                 first = _first_incoming(form, schedule, term.index, vertex)
                 if (first is None or first >= layer) and np.any(term.unary[vertex]):

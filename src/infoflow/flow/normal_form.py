@@ -9,10 +9,14 @@ positions (1 there, 0 elsewhere). A term is
 rooted at a centre of its tree. Minima are maxima of the negated score. A pair of different positions is a message that
 leaves out the token that asks (`Message.excludes`); the second largest value is min_s max_{t != s} a'x(t), a message
 that is subtracted (`Message.sign`).
+
+A term that is read at its winner (`Term.reads`: a value at an extremum, or fixed positions, whose score is 0 on the set
+and -1 off it) is not its score but a functional of the tokens there: the mean over the winners, times their number. The
+score only says who wins, and by how much: `Term.margin`.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +27,7 @@ from infoflow.errors import InfoFlowError
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import TreeScore, tree_form
 from infoflow.targets.target import OuterNetwork, Target
-from infoflow.targets.terms import Extremum, KthLargest, PositionSum
+from infoflow.targets.terms import Extremum, KthLargest, PositionSum, ValueAtExtremum
 
 # feature -> coefficient; a feature is an exponent tuple, a frozenset of positions or one position (an int)
 Functional = dict[Any, float]
@@ -64,7 +68,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Term:
-    """One value of the target: a rooted tree, or (positions not None) the sum of the tokens at fixed positions."""
+    """One value of the target (several, where the winner is read): a rooted tree."""
 
     index: int
     sign: float
@@ -73,11 +77,17 @@ class Term:
     unary: Float[np.ndarray, "vertices features"]
     messages: tuple[Message, ...]  # children before parents
     height: tuple[int, ...]
-    positions: tuple[int, ...] | None = None
+    positions: tuple[int, ...] | None = None  # the winners, where they are always the same
+    reads: Float[np.ndarray, "values features"] | None = None  # what is read at the winners
+    margin: float = 0.0  # by how much the scores of winners exceed the others, where they are read
 
     @property
     def values(self) -> int:
-        return 1 if self.positions is None else self.unary.shape[0]
+        return 1 if self.reads is None else len(self.reads)
+
+    @property
+    def winners(self) -> int:
+        return 1 if self.positions is None else len(self.positions)
 
     def incoming(self, vertex: int) -> tuple[Message, ...]:
         return tuple(m for m in self.messages if m.parent == vertex)
@@ -185,6 +195,8 @@ class _Draft:
     positions: tuple[int, ...] | None = None
     excludes: bool = False  # of its messages, see Message
     message_sign: float = 1.0
+    reads: list[Functional] | None = None
+    margin: float = 0.0
 
 
 def _centre(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -208,9 +220,24 @@ def _draft(index: int, term: Any, T: int, centre: np.ndarray, half: np.ndarray) 
         term = Extremum(TreeScore.linear(np.asarray(term.direction)))
     if isinstance(term, PositionSum):
         return _draft_positions(index, term, T, centre, half)
+    if isinstance(term, ValueAtExtremum):
+        draft, reasons = _draft_extremum(index, term.extremum, T, centre, half, term.vertex, term.margin)
+        return (draft, reasons) if draft is None else (_read_at_winner(draft, term, centre, half), [])
     if not isinstance(term, Extremum):
-        return None, [f"{name} is a {type(term).__name__}, which is not continuous or not an extremum of a score"]
-    tree = tree_form(term.score)
+        return None, [f"{name} is a {type(term).__name__}, which is not an extremum of a score"]
+    return _draft_extremum(index, term, T, centre, half)
+
+
+def _draft_extremum(
+    index: int,
+    term: Extremum,
+    T: int,
+    centre: np.ndarray,
+    half: np.ndarray,
+    root: int | None = None,
+    margin: float = 0.0,
+) -> tuple[_Draft | None, list[str]]:
+    name, tree = f"term {index + 1}", tree_form(term.score)
     if tree is None:
         return None, [f"{name} has a score that does not decompose over a tree ({type(term.score).__name__})"]
     reasons = []
@@ -221,12 +248,17 @@ def _draft(index: int, term: Any, T: int, centre: np.ndarray, half: np.ndarray) 
         )
     if term.distinct and tree.arity == 2 and T < 2:
         reasons.append(f"{name} asks for two different positions, T is {T}")
-    for vertex, allowed in enumerate(term.sets or ()):
-        if allowed is not None and (not allowed or min(allowed) < 0 or max(allowed) >= T):
+    for vertex, allowed in enumerate(term.ranges(T)):
+        if not allowed or allowed[-1] >= T:
             reasons.append(f"{name} restricts vertex {vertex + 1} to positions that are not in 1..{T}")
     if reasons:
         return None, reasons
-    return _root(index, term, tree, T, centre, half), []
+    return _root(index, term, tree, T, centre, half, root, margin), []
+
+
+def _read_at_winner(draft: _Draft, term: ValueAtExtremum, centre: np.ndarray, half: np.ndarray) -> _Draft:
+    rows, constants = _substitute(term.read, centre, half)
+    return replace(draft, sign=1.0, constant=constants, reads=rows, margin=term.margin)
 
 
 def _draft_positions(
@@ -239,13 +271,26 @@ def _draft_positions(
         return None, [f"term {index + 1} names a position twice"]
     d = len(centre)
     unit = np.eye(d, dtype=int)
-    unary: list[Functional] = [{tuple(unit[j].tolist()): float(half[j])} for j in range(d)]
+    reads: list[Functional] = [{tuple(unit[j].tolist()): float(half[j])} for j in range(d)]
     constant = [len(term.positions) * float(c) for c in centre]
-    return _Draft(index, 1.0, constant, 0, unary, [], [0], tuple(sorted(term.positions))), []
+    score: list[Functional] = [{frozenset(term.positions): 1.0}]
+    positions = tuple(sorted(term.positions))
+    return _Draft(index, 1.0, constant, 0, score, [], [0], positions, reads=reads, margin=1.0), []
 
 
-def _root(index: int, term: Extremum, tree: TreeScore, T: int, centre: np.ndarray, half: np.ndarray) -> _Draft:
-    """Substitute the box, absorb constants of features into unaries, root at a centre, add position penalties."""
+def _root(
+    index: int,
+    term: Extremum,
+    tree: TreeScore,
+    T: int,
+    centre: np.ndarray,
+    half: np.ndarray,
+    root: int | None,
+    margin: float,
+) -> _Draft:
+    """Substitute the box, absorb constants of features into unaries, root at a centre (or at the vertex that is read),
+    add position penalties: twice sup|score| puts a forbidden tuple at or below every allowed one, and `margin` more
+    keeps it that far below."""
     sign = 1.0 if term.kind == "max" else -1.0
     unary: list[Functional] = [{} for _ in range(tree.arity)]
     constant = 0.0
@@ -263,11 +308,10 @@ def _root(index: int, term: Extremum, tree: TreeScore, T: int, centre: np.ndarra
             _add(unary[edge.w], right[k], sign * left0[k])
             constant += sign * left0[k] * right0[k]
         edges.append((edge.v, edge.w, left, [{f: sign * c for f, c in row.items()} for row in right]))
-    sets = term.sets or (None,) * tree.arity
-    for vertex, allowed in enumerate(sets):
-        if allowed is not None and len(set(allowed)) < T:
-            unary[vertex][frozenset(allowed)] = 0.0  # the penalty is filled in below
-    root, parent, order = _centre_of_tree(tree.arity, edges, unary)
+    sets = {v: frozenset(positions) for v, positions in enumerate(term.ranges(T)) if len(positions) < T}
+    for vertex, allowed in sets.items():
+        unary[vertex][allowed] = 0.0  # the penalty is filled in below
+    root, parent, order = _centre_of_tree(tree.arity, edges, unary, root)
     height = _heights(tree.arity, parent, order)
     directed = []
     for child in order:
@@ -277,9 +321,8 @@ def _root(index: int, term: Extremum, tree: TreeScore, T: int, centre: np.ndarra
                 (child, parent[child], left if v == parent[child] else right, right if w == child else left)
             )
     span = 2.0 * (sum(_size(u) for u in unary) + sum(_product_size(p, q) for _, _, p, q in directed))
-    for vertex, allowed in enumerate(sets):
-        if allowed is not None and len(set(allowed)) < T:
-            unary[vertex][frozenset(allowed)] = max(span, 1e-6)
+    for vertex, allowed in sets.items():
+        unary[vertex][allowed] = max(span, 1e-6) + margin
     return _Draft(index, sign, [constant], root, unary, directed, height, excludes=term.distinct and tree.arity == 2)
 
 
@@ -295,10 +338,12 @@ def _second_largest(
     return _Draft(index, -1.0, [-constant], 0, [{}, score], edges, [1, 0], excludes=True, message_sign=-1.0), []
 
 
-def _centre_of_tree(k: int, edges: list[Any], unary: list[Functional]) -> tuple[int, list[int], list[int]]:
+def _centre_of_tree(
+    k: int, edges: list[Any], unary: list[Functional], fixed: int | None
+) -> tuple[int, list[int], list[int]]:
     """The root of least height; among equals the one that leaves fewest leaves with a unary score, then the first."""
     best: tuple[tuple[int, int, int], tuple[int, list[int], list[int]]] | None = None
-    for root in range(k):
+    for root in range(k) if fixed is None else (fixed,):
         parent, order = [-1] * k, [root]
         for vertex in order:
             for v, w, *_ in edges:
@@ -378,13 +423,11 @@ def _features(drafts: list[Any], T: int) -> tuple[Any, ...]:
     """Linear monomials first, then higher degrees, then position sets, then single positions where they are needed."""
     used: dict[Any, None] = {}
     for draft in drafts:
-        for row in draft.unary:
+        for row in (*draft.unary, *(draft.reads or ())):
             used.update(dict.fromkeys(row))
         for _, _, psi, phi in draft.edges:
             for row in (*psi, *phi):
                 used.update(dict.fromkeys(row))
-        if draft.positions is not None:
-            used[frozenset(draft.positions)] = None
     monomials = sorted((f for f in used if not names_positions(f)), key=lambda f: (sum(f), [-e for e in f]))
     single = range(T) if any(draft.excludes for draft in drafts) else ()
     cost.memory(64 * len(single) ** 2, f"a code for each of T={T} positions", "T")
@@ -418,6 +461,8 @@ def _finish(draft: _Draft, column: dict[Any, int]) -> Term:
         tuple(messages),
         tuple(draft.height),
         draft.positions,
+        None if draft.reads is None else np.array([vector(r) for r in draft.reads]),
+        draft.margin,
     )
 
 

@@ -14,7 +14,7 @@ from infoflow.architecture import Architecture
 from infoflow.flow.layout import Layout, Refused, lay_out
 from infoflow.flow.normal_form import Message, normal_form
 from infoflow.flow.sets import GlobalHead, Head, MaxHead, PositionHead, RowScores, Slot, State
-from infoflow.targets import Extremum, KthLargest, PositionSum, Target, TreeScore, tree_form
+from infoflow.targets import Extremum, KthLargest, PositionSum, Target, TreeScore, ValueAtExtremum, tree_form
 
 PLENTY = 10**6  # directions per head: a flow is limited by heads, its cost by the embedding
 
@@ -59,7 +59,7 @@ def choose(target: Target, arch: Architecture, T: int, cls_skip: bool = True) ->
 
 
 def _head(target: Target, layout: Layout, index: int, message: Message | None) -> Head:
-    term = target.terms[index]
+    term = _compared(target, index)
     if isinstance(term, PositionSum):
         return PositionHead(term.positions)
     if message is None:
@@ -106,15 +106,21 @@ def _pair_scores(term: object, message: Message) -> Callable[[np.ndarray], RowSc
 
 def _known(state: State, layout: Layout, target: Target, index: int, vertex: int) -> np.ndarray:
     """b_v(s) for every token s: its own score, the messages it has received, -inf where the vertex may not stand."""
-    term = target.terms[index]
+    term = _compared(target, index)
     total = _own_score(term, layout.form.terms[index].root, vertex, state.X)
     for message in layout.form.terms[index].incoming(vertex):
         total = total + message.sign * state.best[index, message.child]
-    if isinstance(term, Extremum) and term.sets is not None and term.sets[vertex] is not None:
+    if isinstance(term, Extremum) and term.sets is not None:
         allowed = np.zeros(state.T, dtype=bool)
-        allowed[list(term.sets[vertex] or ())] = True
+        allowed[term.choices(state.T)[vertex]] = True
         total = np.where(allowed, total, -np.inf)
     return total
+
+
+def _compared(target: Target, index: int) -> Extremum | KthLargest | PositionSum:
+    """The term as a comparison: what is read at the winner does not say who wins."""
+    term = target.terms[index]
+    return term.extremum if isinstance(term, ValueAtExtremum) else term
 
 
 def _own_score(term: object, root: int, vertex: int, X: np.ndarray) -> np.ndarray:

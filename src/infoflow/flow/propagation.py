@@ -7,6 +7,10 @@ own error.
 
 Where a token leaves out itself the maximum is over T - 1 scores, and its own, lowered by the penalty P, keeps a weight
 q <= exp(-beta kappa (P - r)), r the spread of the computed scores: the average moves by q r at most.
+
+Where the m winners are read (`Term.reads`), the others keep a weight q <= (T - m)/m exp(-beta kappa (margin - w)), w
+the width of the errors of their scores, and the mean of the values moves by 2 q sup|value| at most. Among several
+winners the weights are within a factor exp(beta kappa w) of each other.
 """
 
 import math
@@ -22,6 +26,7 @@ from infoflow.flow.normal_form import Term
 from infoflow.flow.wiring import Head, Wiring, state_bounds, value_bound
 
 Interval = tuple[float, float]
+MOST_UNEVEN = 700.0  # exp of more overflows; a bound is of no use long before
 # errors(block index, block, excess) -> absolute errors (2, outputs): row 0 for any row of the box, row 1 for the CLS in
 # outputs whose intended CLS entry is a constant. Block -1 is the encoder, L-1 the read-out.
 Errors = Callable[[int, Block, np.ndarray], np.ndarray]
@@ -34,6 +39,7 @@ class Arrived:
     deviations: dict[tuple[int, int], Interval]  # (term, component) -> computed - true, true units
     places: dict[tuple[int, int], tuple[int, float]]  # -> (direction of layer L, unit)
     excess: Float[np.ndarray, " directions"]  # how far stored numbers may leave their nominal range
+    blur: float = 0.0  # the largest share of a margin that the errors of scores use up
 
 
 def no_errors(index: int, block: Block, excess: np.ndarray) -> np.ndarray:
@@ -47,6 +53,7 @@ def propagate(wiring: Wiring, T: int, betas: tuple[float, ...], errors: Errors, 
     values: dict[tuple[int, int], Interval] = {}
     places: dict[tuple[int, int], tuple[int, float]] = {}
     at_cls = np.zeros(layout.states[0].size)  # how far the CLS entries may be from their known constants
+    blur = 0.0
     for layer, state in enumerate(layout.states):
         arrived: list[tuple[Head, Interval]] = []
         places = {key: (j, wiring.value_units[layer][key]) for key, j in state.values.items()}
@@ -59,11 +66,12 @@ def propagate(wiring: Wiring, T: int, betas: tuple[float, ...], errors: Errors, 
                 np.abs(head.value) @ excess + _value_rounding(head, T, sizes, rounding) + head.stray
             )
             if head.job.message is None:
+                blur = max(blur, _blur(wiring, layer, head, T, excess, scores, rounding))
                 for k, unit in enumerate(head.units):
                     values[head.job.term, k] = _widen(interval, at_cls[head.writes[k]] / unit)
                     places[head.job.term, k] = (head.writes[k], unit)
         if layer + 1 == layout.layers:
-            return Arrived(values, places, fetched)
+            return Arrived(values, places, fetched, blur)
         block = wiring.blocks[layer]
         added, at_cls = errors(layer, block, fetched)
         scores = _add_messages(wiring, layer, arrived, scores, fetched, added)
@@ -98,8 +106,28 @@ def _retrieve(
 ) -> Interval:
     """Deviation of the softmax average from the true maximum, in true units."""
     term = wiring.form.terms[head.job.term]
-    if term.positions is not None:
-        return _position_deviation(wiring, head, T, beta, excess, rounding)
+    if term.reads is not None and head.job.message is None:
+        width = term.margin * _blur(wiring, layer, head, T, excess, scores, rounding)
+        return _winner_deviation(term, head, T, beta, excess, width, rounding)
+    low, high, slip, noise = _score_errors(wiring, layer, head, T, excess, scores, rounding)
+    if not head.penalty:
+        return low - slip - softmax_gap(T, beta * head.kappa) - noise, high + slip + noise
+    slip += _code_slip(wiring, layer, head, excess)
+    leak = self_leak(term, head, beta, high - low + 2.0 * (slip + noise))
+    return low - slip - softmax_gap(T - 1, beta * head.kappa) - noise - leak, high + slip + noise + leak
+
+
+def _score_errors(
+    wiring: Wiring,
+    layer: int,
+    head: Head,
+    T: int,
+    excess: np.ndarray,
+    scores: dict[tuple[int, int], Interval],
+    rounding: bool,
+) -> tuple[float, float, float, float]:
+    """How far the scores a head compares may be off: the interval they came with, what its own rows add, rounding."""
+    term = wiring.form.terms[head.job.term]
     vertex = head.job.message.child if head.job.message is not None else term.root
     low, high = scores.get((term.index, vertex), (0.0, 0.0))
     features = excess.copy()
@@ -111,12 +139,25 @@ def _retrieve(
         left, right = np.abs(head.psi) @ features, np.abs(head.phi) @ features
         a, b = np.abs(message.psi).sum(axis=1), np.abs(message.phi).sum(axis=1)
         slip += float((left * b + right * a + left * right).sum())
-    noise = _softmax_rounding(wiring, layer, head, T) if rounding else 0.0
-    if not head.penalty:
-        return low - slip - softmax_gap(T, beta * head.kappa) - noise, high + slip + noise
-    slip += _code_slip(wiring, layer, head, excess)
-    leak = self_leak(term, head, beta, high - low + 2.0 * (slip + noise))
-    return low - slip - softmax_gap(T - 1, beta * head.kappa) - noise - leak, high + slip + noise + leak
+    return low, high, slip, _softmax_rounding(wiring, layer, head, T) if rounding else 0.0
+
+
+def _blur(
+    wiring: Wiring,
+    layer: int,
+    head: Head,
+    T: int,
+    excess: np.ndarray,
+    scores: dict[tuple[int, int], Interval],
+    rounding: bool,
+) -> float:
+    """How far differences of computed scores may be from true ones, as a share of the margin of a term whose winner is
+    read; 0 for other reads."""
+    term = wiring.form.terms[head.job.term]
+    if term.reads is None:
+        return 0.0
+    low, high, slip, noise = _score_errors(wiring, layer, head, T, excess, scores, rounding)
+    return (high - low + 2.0 * (slip + noise)) / term.margin
 
 
 def self_leak(term: Term, head: Head, beta: float, width: float) -> float:
@@ -158,18 +199,21 @@ def _value_rounding(head: Head, T: int, sizes: np.ndarray, rounding: bool) -> fl
     return UNIT * (2.0 * T + 32.0 + len(sizes)) * float((np.abs(head.value) @ sizes).max(initial=0.0)) * rounding
 
 
-def _position_deviation(
-    wiring: Wiring, head: Head, T: int, beta: float, excess: np.ndarray, rounding: bool
+def _winner_deviation(
+    term: Term, head: Head, T: int, beta: float, excess: np.ndarray, width: float, rounding: bool
 ) -> Interval:
-    """Weight q <= (T - m)/m e^(-beta kappa) leaves the m positions; the mean moves by at most 2 q sup|value|."""
-    term = wiring.form.terms[head.job.term]
-    assert term.positions is not None
-    m = len(term.positions)
+    """The weight of the others against the winners' is at most (T - m)/m e^(-beta kappa (margin - width)); where the
+    errors of the scores reach the margin nothing is known."""
+    m = term.winners
     bound = max(value_bound(term, k) for k in range(term.values))
-    leak = (T - m) / m * float(np.exp(-beta * head.kappa))
+    clear = term.margin - width
+    odds = (T - m) / m * math.exp(-beta * head.kappa * clear) if clear > 0.0 else math.inf
+    leak = odds / (1.0 + odds) if odds < math.inf else float(m < T)
+    uneven = math.expm1(min(beta * head.kappa * width, MOST_UNEVEN)) if m > 1 else 0.0
     stray = max(float(np.abs(row) @ excess) / unit for row, unit in zip(head.value, head.units, strict=True))
     noise = UNIT * (4.0 * T + 64.0) * bound if rounding else 0.0
-    return -2.0 * leak * bound - stray - noise - head.defect * m, 2.0 * leak * bound + stray + noise + head.defect * m
+    off = (2.0 * leak + uneven) * bound + stray + noise + head.value_defect
+    return -off, off
 
 
 def _add_messages(

@@ -10,7 +10,7 @@ their size: the penalty asks for a smaller kappa, that is a larger beta, and for
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -48,6 +48,7 @@ class Head:
     phi: Float[np.ndarray, "rank directions"]
     own: Float[np.ndarray, " directions"]  # true child score (or the score read) as a row
     defect: float  # what rows leave out of the true score, by rounding or rank reduction
+    value_defect: float = 0.0  # what the values of a winner's read leave out, true units
     stray: float = 0.0  # how far stored values may be from the rows above, 0 for those that are written
     penalty: float = 0.0  # what a token's own score loses, where the message leaves it out
     code_scale: float = 1.0  # what a position's own direction holds there
@@ -198,8 +199,8 @@ def _head(layout: Layout, layer: int, index: int, row: _Rows, one: float) -> Hea
     term = layout.form.terms[job.term]
     if job.message is not None:
         return _message_head(job, job.message, term, row, one, writes)
-    if term.positions is not None:
-        return _position_head(layout, layer, job, term, row, writes)
+    if term.reads is not None:
+        return _winner_head(layout, layer, job, term, row, writes)
     own, defect = row.score(term, term.root)
     kappa = BELOW / (float(np.abs(own).max()) or 1.0)
     key = kappa * own[None]
@@ -260,24 +261,24 @@ def _message_head(job: Job, message: Message, term: Term, row: _Rows, one: float
     )
 
 
-def _position_head(layout: Layout, layer: int, job: Job, term: Term, row: _Rows, writes: tuple[int, ...]) -> Head:
-    """Mode III: the key is the position code alone (0 on the set, -1 off it), the values are the coordinates."""
-    assert term.positions is not None
-    code = np.zeros(len(layout.form.features))
-    code[layout.form.features.index(frozenset(term.positions))] = 1.0
-    own, defect = row.functional(code)
+def _winner_head(layout: Layout, layer: int, job: Job, term: Term, row: _Rows, writes: tuple[int, ...]) -> Head:
+    """The key is the score alone (for fixed positions their code, 0 on the set and -1 off it), the values are what is
+    read at the winners."""
+    assert term.reads is not None
+    own, defect = row.score(term, term.root)
     kappa = BELOW / (float(np.abs(own).max()) or 1.0)
-    rows, units = [], []
-    for unary in term.unary:
-        functional, extra = row.functional(unary)
+    rows, units, off = [], [], 0.0
+    for read in term.reads:
+        functional, extra = row.functional(read)
         unit = BELOW / (float(np.abs(functional).max()) or 1.0)
         rows.append(unit * functional)
-        units.append(unit / len(term.positions))
-        defect += extra
+        units.append(unit / term.winners)
+        off = max(off, extra * term.winners)
     none = np.zeros((0, row.size))
     query = row.unit(asks_with(layout, layer))[None]
-    rows_ = np.array(rows)
-    return Head(job, query, kappa * own[None], rows_, writes, kappa, 0.0, tuple(units), none, none, own, defect)
+    values, units_ = np.array(rows), tuple(units)
+    head = Head(job, query, kappa * own[None], values, writes, kappa, 0.0, units_, none, none, own, defect)
+    return replace(head, value_defect=off)
 
 
 def _units_after(
@@ -417,8 +418,8 @@ def _value_source(state: State, heads: tuple[Head, ...], term_index: int, compon
 
 def value_bound(term: Term, component: int) -> float:
     """sup of the read value in true units (before sign and constant)."""
-    if term.positions is not None:
-        return float(np.abs(term.unary[component]).sum()) * len(term.positions)
+    if term.reads is not None:
+        return float(np.abs(term.reads[component]).sum()) * term.winners
     return term.bound(term.root)
 
 

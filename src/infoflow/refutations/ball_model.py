@@ -12,7 +12,7 @@ from infoflow.nn.transformer import AttentionLayer, FeedForward
 from infoflow.refutations.balls import Balls, Scalar, activation, constant, exact
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import TreeScore, tree_form
-from infoflow.targets.target import Extremum, KthLargest, PositionSum, Target
+from infoflow.targets.target import Extremum, KthLargest, PositionSum, Target, Term
 
 LAYER_NORM_EPS = 1e-5  # torch.nn.functional.layer_norm's default, which the Transformer uses
 MOST_TUPLES = 20_000
@@ -129,7 +129,7 @@ def ball_target(target: Any, X: list[list[Scalar]], watch: Watch = lambda: None)
     return _polynomial(target.outer, values)[0]
 
 
-def _term(term: Extremum | KthLargest | PositionSum, X: list[list[Scalar]], watch: Watch) -> list[Scalar] | None:
+def _term(term: Term, X: list[list[Scalar]], watch: Watch) -> list[Scalar] | None:
     if isinstance(term, PositionSum):
         return [sum((X[p][i] for p in term.positions), start=0 * X[0][0]) for i in range(term.dim)]
     if isinstance(term, KthLargest):
@@ -137,9 +137,10 @@ def _term(term: Extremum | KthLargest | PositionSum, X: list[list[Scalar]], watc
         lowers = sorted((s.lower() for s in scores), reverse=True)
         uppers = sorted((s.upper() for s in scores), reverse=True)
         return [lowers[term.k - 1].union(uppers[term.k - 1])]
-    tree = tree_form(term.score)
+    tree = tree_form(term.score) if isinstance(term, Extremum) else None
     if tree is None:
         return None
+    assert isinstance(term, Extremum)
     choices = [positions.tolist() for positions in term.choices(len(X))]
     if math.prod(map(len, choices)) > MOST_TUPLES:
         return None

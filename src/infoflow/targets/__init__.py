@@ -24,15 +24,17 @@ from infoflow.targets.named import (
     min_pair,
     pairwise_max,
     position_sum,
+    recall,
     star,
     sum_of_maxima,
     triangle_center,
+    value_at_argmax,
 )
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import CallableScore, Edge, NormOfSum, Score, TreeScore, factor, tree_form
 from infoflow.targets.spelling import parse
 from infoflow.targets.target import OuterNetwork, Target
-from infoflow.targets.terms import Extremum, KthLargest, PositionSum, Term
+from infoflow.targets.terms import Extremum, KthLargest, PositionSum, Term, ValueAtExtremum
 from infoflow.targets.trees import ComparisonTree, comparison_trees, covers
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "Target",
     "Term",
     "TreeScore",
+    "ValueAtExtremum",
     "chain",
     "closest_pair",
     "comparison_trees",
@@ -65,10 +68,12 @@ __all__ = [
     "pairwise_max",
     "parse",
     "position_sum",
+    "recall",
     "score_bound",
     "score_range",
     "star",
     "sum_of_maxima",
     "tree_form",
     "triangle_center",
+    "value_at_argmax",
 ]

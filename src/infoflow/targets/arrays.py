@@ -162,6 +162,17 @@ def smallest(x: Array) -> Array:
     return x.amin(-1) if is_torch(x) else x.min(-1)
 
 
+def two_largest(x: Array) -> tuple[Array, Array]:
+    """The largest and the second largest along the last axis; -inf where there is no second."""
+    if x.shape[-1] == 1:
+        return x[..., 0], full(tuple(x.shape[:-1]), -np.inf, x)
+    if is_torch(x):
+        top = x.topk(2, -1).values
+        return top[..., 0], top[..., 1]
+    top = np.partition(x, -2, axis=-1)
+    return top[..., -1], top[..., -2]
+
+
 def lower_at(totals: Array, index: Array, values: Array) -> Array:
     """`totals` (n,) with totals[index_m] lowered to values_m for every m."""
     if is_torch(totals):

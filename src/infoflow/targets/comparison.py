@@ -19,7 +19,7 @@ from infoflow.errors import InfoFlowError
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import TreeScore, tree_form
 from infoflow.targets.target import Target
-from infoflow.targets.terms import Extremum, KthLargest, PositionSum, Term
+from infoflow.targets.terms import Extremum, KthLargest, PositionSum, ValueAtExtremum
 
 MOST_DIGITS = 4000  # of an exact count: Python itself prints no more than 4300
 
@@ -50,7 +50,8 @@ class Comparison:
 
 def comparison(target: Target, T: int) -> Comparison:
     target.check_length(T)
-    dimension = max(_dimension(term) for term in target.terms)
+    terms = [term.extremum if isinstance(term, ValueAtExtremum) else term for term in target.terms]  # what is compared
+    dimension = max(_dimension(term) for term in terms)
     if dimension * math.log10(T + 1) > MOST_DIGITS:
         raise InfoFlowError(
             f"expected counts of comparisons of at most {MOST_DIGITS} digits, tuples of {dimension} of {T} tokens have "
@@ -62,21 +63,24 @@ def comparison(target: Target, T: int) -> Comparison:
         dimension=dimension,
         order=dimension,
         lower=lower,
-        ordered=_total([_ordered(term, T) for term in target.terms]),
-        unordered_with_repetition=_total([_with_repetition(term, T) for term in target.terms]),
-        unordered_distinct=_total([_distinct(term, T) for term in target.terms]),
-        decomposes=all(_decomposes(term) for term in target.terms),
+        ordered=_total([_ordered(term, T) for term in terms]),
+        unordered_with_repetition=_total([_with_repetition(term, T) for term in terms]),
+        unordered_distinct=_total([_distinct(term, T) for term in terms]),
+        decomposes=all(_decomposes(term) for term in terms),
         basis=basis,
     )
 
 
-def _dimension(term: Term) -> int:
+Compared = Extremum | KthLargest | PositionSum
+
+
+def _dimension(term: Compared) -> int:
     if isinstance(term, Extremum):
         return term.arity
     return term.k if isinstance(term, KthLargest) else 1
 
 
-def _decomposes(term: Term) -> bool:
+def _decomposes(term: Compared) -> bool:
     if isinstance(term, Extremum):
         return tree_form(term.score) is not None
     return isinstance(term, PositionSum) or term.k == 1
@@ -87,7 +91,7 @@ def _total(counts: list[int | None]) -> int | None:
     return sum(known) if len(known) == len(counts) else None
 
 
-def _ordered(term: Term, T: int) -> int | None:
+def _ordered(term: Compared, T: int) -> int | None:
     """Leaves are ordered tuples; a k-th largest, and an extremum over different positions, have no repeats in them."""
     if isinstance(term, PositionSum):
         return 0
@@ -98,7 +102,7 @@ def _ordered(term: Term, T: int) -> int | None:
     return math.perm(size, term.arity) - 1 if (size := _common_size(term, T)) is not None else None
 
 
-def _with_repetition(term: Term, T: int) -> int | None:
+def _with_repetition(term: Compared, T: int) -> int | None:
     """Leaves are multisets. Not defined where repeats are excluded or the vertices have different position sets."""
     if isinstance(term, PositionSum):
         return 0
@@ -110,7 +114,7 @@ def _with_repetition(term: Term, T: int) -> int | None:
     return math.comb(size + term.arity - 1, term.arity) - 1
 
 
-def _distinct(term: Term, T: int) -> int | None:
+def _distinct(term: Compared, T: int) -> int | None:
     """Leaves are sets of k different positions; not defined for fewer positions than k."""
     if isinstance(term, PositionSum):
         return 0
@@ -120,14 +124,14 @@ def _distinct(term: Term, T: int) -> int | None:
 
 
 def _sizes(term: Extremum, T: int) -> list[int]:
-    return [T if s is None else len(s) for s in term.sets or (None,) * term.arity]
+    return [len(positions) for positions in term.ranges(T)]
 
 
 def _common_size(term: Extremum, T: int) -> int | None:
     """The size of the position set all vertices share, None when they differ."""
     if term.sets is None:
         return T
-    return _sizes(term, T)[0] if len(set(term.sets)) == 1 else None
+    return _sizes(term, T)[0] if len(set(term.ranges(T))) == 1 else None
 
 
 def _lower(target: Target, T: int) -> tuple[int | None, str]:
@@ -139,7 +143,7 @@ def _lower(target: Target, T: int) -> tuple[int | None, str]:
         only = target.terms[0]
         if len(target.terms) == 1 and isinstance(only, KthLargest) and only.k == 1:
             return T - 1, "D.1: every position can be the maximum"
-        return None, "no lower bound is proved for k-th largest values"
+        return None, "no lower bound is proved for k-th largest values and values read at an extremum"
     if any(term.sets is not None for term in extrema):
         return None, "D.1 is argued for tuples over all positions"
     if not _uses_every_value(target):

@@ -15,7 +15,7 @@ from infoflow.errors import InfoFlowError
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import Edge, NormOfSum, TreeScore, factor
 from infoflow.targets.target import Target
-from infoflow.targets.terms import Extremum, KthLargest, PositionSum
+from infoflow.targets.terms import Extremum, KthLargest, PositionSum, ValueAtExtremum
 
 CANDIDATES = 1024  # random points from which separated minimisers are chosen
 MOST_POSITIONS = 10**6  # named one by one in a target; beyond this a run is a slip of the finger
@@ -72,6 +72,32 @@ def closest_pair(d: int = 2) -> Target:
     square, (left, right) = Polynomial.quadratic(np.eye(d)), factor(-2.0 * np.eye(d))
     score = TreeScore((square, square), (Edge(0, 1, left, right),), d)
     return Target.sum(Extremum(score, "min", distinct=True, name="min"), spelling=spell("closest_pair", {"d": d}))
+
+
+def value_at_argmax(d: int = 2, margin: float = 0.1) -> Target:
+    """x_2..d(t*), t* = argmax_t x_1(t): the rest of the token whose first coordinate is largest.
+
+    Certificates speak of inputs on which the largest first coordinate leads by `margin`.
+    """
+    _at_least(d=(d, 2))
+    score = TreeScore.linear(np.eye(d)[0])
+    term = ValueAtExtremum(Extremum(score), Polynomial.linear(np.eye(d)[1:]), margin=margin, name="value")
+    return Target((term,), Polynomial.identity(d - 1), d, spell("value_at_argmax", {"d": d, "margin": margin}))
+
+
+def recall(d: int = 2, values: int = 1, margin: float = 0.1) -> Target:
+    """value(t*), t* = argmax_{t < T} key(t)' key(T): associative recall, the last token asks.
+
+    A token is a key of d numbers and a value; certificates speak of inputs on which the best match leads by `margin`.
+    """
+    _at_least(d=(d, 1), values=(values, 1))
+    unit = np.eye(d + values)
+    key = Polynomial.linear(unit[:d])
+    score = TreeScore((None, None), (Edge(0, 1, key, key),), d + values)
+    match = Extremum(score, sets=(slice(None, -1), slice(-1, None)))
+    term = ValueAtExtremum(match, Polynomial.linear(unit[d:]), margin=margin, name="value")
+    keys = {"d": d, "values": values, "margin": margin}
+    return Target((term,), Polynomial.identity(values), d + values, spell("recall", keys))
 
 
 def triangle_center(d: int = 2) -> Target:
@@ -226,6 +252,8 @@ NAMED: dict[str, Named] = {
     "triangle_center": Named(triangle_center, "-", {"d": int}, {"d": 2}),
     "kth_largest": Named(kth_largest, "-", {"k": int, "d": int}, {"k": 2, "d": 1}),
     "position_sum": Named(position_sum, "-", {"positions": read_positions, "d": int}, {"positions": (0, 1, 2), "d": 2}),
+    "value_at_argmax": Named(value_at_argmax, "-", {"d": int, "margin": float}, {"d": 2, "margin": 0.1}),
+    "recall": Named(recall, "-", {"d": int, "values": int, "margin": float}, {"d": 2, "values": 1, "margin": 0.1}),
     "max_plus_min": Named(max_plus_min, "-", {}, {}),
     "star": Named(
         star,

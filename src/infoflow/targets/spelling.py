@@ -50,6 +50,7 @@ def _read_keys(name: str, text: str) -> dict[str, Any]:
         try:
             found[key] = readers[key](value)
         except ValueError:
-            kind = "an integer" if readers[key] is int else "positions like 1..3+7 (from 1 on; sets joined by /)"
+            kinds = {int: "an integer", float: "a number"}
+            kind = kinds.get(readers[key], "positions like 1..3+7 (from 1 on; sets joined by /)")  # type: ignore[call-overload]
             raise InfoFlowError(f"expected {key} to be {kind}, got {value!r}.") from None
     return found

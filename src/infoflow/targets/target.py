@@ -18,17 +18,20 @@ from infoflow.targets.arrays import (
     as_tokens,
     concatenate,
     detach,
+    full,
     gather_tokens,
     indices,
+    smallest,
+    stack,
 )
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import differentiate
-from infoflow.targets.terms import Extremum, KthLargest, PositionSum, Term
+from infoflow.targets.terms import Extremum, KthLargest, PositionSum, Term, ValueAtExtremum
 
 if TYPE_CHECKING:
     from infoflow.targets.comparison import Comparison
 
-__all__ = ["Extremum", "KthLargest", "OuterNetwork", "PositionSum", "Target", "Term"]
+__all__ = ["Extremum", "KthLargest", "OuterNetwork", "PositionSum", "Target", "Term", "ValueAtExtremum"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +143,40 @@ class Target:
         parts, lead = self._parts(detach(as_tokens(X, self.dim)))
         found = [self._gradient(part) for part in parts]
         return concatenate(found, 0).reshape((*lead, X.shape[-2], self.outputs * self.dim))
+
+    @property
+    def margin(self) -> float | None:
+        """The least margin of the terms read at an extremum: certificates speak of inputs whose winners lead by theirs.
+        None where the target is continuous and every input of the box counts."""
+        return min((term.margin for term in self.terms if isinstance(term, ValueAtExtremum)), default=None)
+
+    @property
+    def condition(self) -> str:
+        """Which inputs of the box a certificate speaks of, in words; empty for all of them."""
+        if self.margin is None:
+            return ""
+        leads = [
+            f"{term.margin:g}" + (f" (term {number})" if len(self.terms) > 1 else "")
+            for number, term in enumerate(self.terms, 1)
+            if isinstance(term, ValueAtExtremum)
+        ]
+        return f"whose best score leads by at least {', '.join(leads)}"
+
+    @QUIET
+    def slack(self, X: Array) -> Array:
+        """X (..., T, d) -> (...): the least lead - margin over the terms read at an extremum, inf where there is none.
+
+        Certificates speak of the inputs with slack >= 0. Differentiable in X."""
+        X = as_tokens(X, self.dim)
+        parts, lead = self._parts(X)
+        found = []
+        for part in parts:
+            least = full((part.shape[0],), np.inf, part)
+            for term in self.terms:
+                if isinstance(term, ValueAtExtremum):
+                    least = smallest(stack([least, term.lead(part) - term.margin], -1))
+            found.append(least)
+        return concatenate(found, 0).reshape(lead)
 
     def sample(
         self,

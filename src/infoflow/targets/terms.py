@@ -1,5 +1,6 @@
 """Terms: the numbers (or vectors) an outer map is applied to. Each finds its winning positions and its value there."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -7,20 +8,34 @@ import numpy as np
 
 from infoflow.errors import InfoFlowError
 from infoflow.targets import distinct_search, enumeration, native, norm_search, tree_search
-from infoflow.targets.arrays import Array, broadcast, detach, dot, indices, is_torch, like, on_host, order
-from infoflow.targets.score import CallableScore, NormOfSum, Score, TreeScore
+from infoflow.targets.arrays import (
+    Array,
+    broadcast,
+    detach,
+    dot,
+    indices,
+    is_torch,
+    like,
+    on_host,
+    order,
+    stack,
+    two_largest,
+)
+from infoflow.targets.polynomial import Polynomial
+from infoflow.targets.score import CallableScore, NormOfSum, Score, TreeScore, tree_form
 
 # Measured on one core: features of pairs, pairs of a search for three, tuples one by one.
 PAIRS_A_SECOND, TRIPLES_A_SECOND, TUPLES_A_SECOND = 2e8, 7e7, 3e6
 MOST_POWER = 30  # tuples of more tokens take for ever from T = 2 on; floats have an end
-Sets = tuple[tuple[int, ...] | None, ...]
+Sets = tuple[tuple[int, ...] | slice | None, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Extremum:
     """max or min over k-tuples (t_1..t_k) of positions of a score.
 
-    `sets[v]`, when given, restricts t_v to those positions (0-based); `distinct` asks for pairwise different positions.
+    `sets[v]`, when given, restricts t_v to those positions (0-based; a slice counts from the end where it is negative:
+    slice(-1, None) is the last position); `distinct` asks for pairwise different positions.
     Ties: the lexicographically first tuple wins.
     """
 
@@ -36,7 +51,10 @@ class Extremum:
         if self.sets is not None:
             if len(self.sets) != self.arity:
                 raise InfoFlowError(f"expected {self.arity} position sets (or None), got {len(self.sets)}.")
-            object.__setattr__(self, "sets", tuple(None if s is None else _position_set(s) for s in self.sets))
+            if any(isinstance(s, slice) and s.step not in (None, 1) for s in self.sets):
+                raise InfoFlowError("expected slices of positions with step 1, got another step.")
+            sets = tuple(s if s is None or isinstance(s, slice) else _position_set(s) for s in self.sets)
+            object.__setattr__(self, "sets", sets)
 
     @property
     def arity(self) -> int:
@@ -52,15 +70,19 @@ class Extremum:
 
     def choices(self, T: int) -> tuple[np.ndarray, ...]:
         """The sorted positions each vertex may take."""
-        sets = self.sets or (None,) * self.arity
-        return tuple(np.arange(T) if s is None else np.asarray(s, dtype=np.int64) for s in sets)
+        return tuple(np.asarray(positions, dtype=np.int64) for positions in self.ranges(T))
+
+    def ranges(self, T: int) -> tuple[Sequence[int], ...]:
+        """The same without an array of T numbers where all positions are allowed."""
+        every = slice(None)
+        sets = [every if s is None else s for s in self.sets or (None,) * self.arity]
+        return tuple(range(*s.indices(T)) if isinstance(s, slice) else s for s in sets)
 
     def check_length(self, T: int) -> None:
-        for positions in self.sets or ():
-            if positions is not None and positions[-1] >= T:
-                raise InfoFlowError(
-                    f"expected position sets within 1..{T}, got position {positions[-1] + 1}; take a longer sequence."
-                )
+        for positions in self.ranges(T):
+            if not positions or max(positions[0], positions[-1]) >= T:
+                got = f"position {positions[-1] + 1}" if positions else "an empty one"
+                raise InfoFlowError(f"expected position sets within 1..{T}, got {got}; take a longer sequence.")
         if self.distinct and self.arity > T:
             raise InfoFlowError(f"expected T >= {self.arity}, the number of different positions of a tuple, got T={T}.")
         if self.distinct and self.sets is not None and not _matching(self.choices(T)):
@@ -81,18 +103,21 @@ class Extremum:
         if is_torch(X) and X.device.type == "cpu" and not isinstance(self.score, CallableScore):
             return indices(self.winners(on_host(X)), X)  # a search is many small steps, in which numpy is faster
         sign = 1 if self.kind == "max" else -1
-        score, choices = self.score, self.choices(X.shape[1])
+        score = self.score
         if isinstance(score, TreeScore):
-            allowed = np.zeros((1, self.arity, X.shape[1]), dtype=np.int64)
-            for vertex, choice in enumerate(choices):
-                allowed[0, vertex, choice] = 1
-            mask = indices(allowed, X) > 0
             search = distinct_search.best_distinct_tuples if self.distinct else tree_search.best_tuples
-            return search(score, X, sign, mask)[0]
+            return search(score, X, sign, self.mask(X))[0]
         if isinstance(score, NormOfSum) and score.arity == 3 and sign < 0 and self.sets is None:
             found = native.search(on_host(X), self.distinct)  # in C on the host it beats the array search on a GPU
             return norm_search.smallest_triples(score, X, self.distinct) if found is None else indices(found, X)
-        return enumeration.best_tuples(score, X, sign, choices, self.distinct)[0]
+        return enumeration.best_tuples(score, X, sign, self.choices(X.shape[1]), self.distinct)[0]
+
+    def mask(self, X: Array) -> Array:
+        """(1, k, T), true where a vertex may stand."""
+        allowed = np.zeros((1, self.arity, X.shape[1]), dtype=np.int64)
+        for vertex, choice in enumerate(self.choices(X.shape[1])):
+            allowed[0, vertex, choice] = 1
+        return indices(allowed, X) > 0
 
     def value(self, tokens: Array) -> Array:
         """Tokens at the winning positions (..., k, d) -> (..., 1)."""
@@ -101,6 +126,72 @@ class Extremum:
     def gradient(self, tokens: Array) -> Array:
         """(..., k, d) -> d value / d token as (..., values, k, d)."""
         return self.score.gradient(tokens)[..., None, :, :]
+
+
+@dataclass(frozen=True, eq=False)
+class ValueAtExtremum:
+    """value(x(t_v)) at the tuple (t_1..t_k) that wins an extremum: recall, lookup. Vector-valued.
+
+    It jumps where two tuples tie, so no continuous network is near it everywhere. What is certified speaks of inputs
+    on which the winner leads by `margin` at least: the best score of a tuple with t_v = t* exceeds the best score of
+    every tuple with another t_v by that much (`lead`).
+    """
+
+    extremum: Extremum
+    read: Polynomial  # of one token
+    vertex: int = 0
+    margin: float = 0.1
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if tree_form(self.extremum.score) is None or (self.extremum.distinct and self.arity > 2):
+            raise InfoFlowError("expected a score that is a sum over a tree (with distinct: over pairs), got another.")
+        if not 0 <= self.vertex < self.arity or self.read.inputs != self.dim:
+            raise InfoFlowError(
+                f"expected a vertex below {self.arity} and a map of tokens of dimension {self.dim}, "
+                f"got vertex {self.vertex} and a map of dimension {self.read.inputs}."
+            )
+        if not (np.isfinite(self.margin) and self.margin > 0):
+            raise InfoFlowError(f"expected a margin above 0, got {self.margin}; at a tie the value jumps.")
+
+    @property
+    def arity(self) -> int:
+        return self.extremum.arity
+
+    @property
+    def dim(self) -> int:
+        return self.extremum.dim
+
+    @property
+    def values(self) -> int:
+        return self.read.outputs
+
+    def check_length(self, T: int) -> None:
+        self.extremum.check_length(T)
+
+    def search_seconds(self, T: int) -> float:
+        return self.extremum.search_seconds(T)
+
+    def winners(self, X: Array) -> Array:
+        return self.extremum.winners(X)
+
+    def value(self, tokens: Array) -> Array:
+        return self.read(tokens[..., self.vertex, :])
+
+    def gradient(self, tokens: Array) -> Array:
+        """d value / d token: not zero at the token that is read alone; the others only choose."""
+        at = tokens[..., self.vertex, :]
+        slope = stack([self.read.derivative(i)(at) for i in range(self.dim)], -1)  # (..., values, d)
+        return stack([slope if v == self.vertex else 0 * slope for v in range(self.arity)], -2)
+
+    def lead(self, X: Array) -> Array:
+        """X (B, T, d) -> (B,): by how much the best score with the winning t_v exceeds the best with another t_v."""
+        tree = tree_form(self.extremum.score)
+        assert tree is not None
+        sign = 1 if self.extremum.kind == "max" else -1
+        scores = tree_search.best_at(tree, X, sign, self.extremum.mask(X), self.vertex, self.extremum.distinct)
+        best, second = two_largest(scores)
+        return best - second
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +279,7 @@ class PositionSum:
         return broadcast(unit, (*tokens.shape[:-2], self.dim, self.arity, self.dim))
 
 
-Term = Extremum | KthLargest | PositionSum
+Term = Extremum | KthLargest | PositionSum | ValueAtExtremum
 
 
 def _position_set(positions: tuple[int, ...]) -> tuple[int, ...]:

@@ -65,24 +65,38 @@ def _fix(allowed: Array, vertex: int, chosen: Array, X: Array) -> Array:
     return stack([one if v == vertex else every[:, v] for v in range(allowed.shape[1])], 1)
 
 
+def best_at(score: TreeScore, X: Array, sign: int, allowed: Array, root: int, apart: bool) -> Array:
+    """X (B, T, d) -> (B, T): the best sign * score of the tuples with t_root = t, for every t; -inf without a tuple.
+
+    Differentiable in X."""
+    return _climb(score, root, X, sign, allowed, apart)[0]
+
+
 def _pass(score: TreeScore, root: int, X: Array, sign: int, allowed: Array, apart: bool) -> tuple[Array, Array]:
-    vertices = score.rooted(root)
+    best, choice = _climb(score, root, X, sign, allowed, apart)
+    at = {root: best.argmax(-1)}
+    for child, edge in score.rooted(root):
+        if edge is not None:
+            at[child] = take(choice[child], at[edge.v][:, None], 1)[:, 0]
+    value = take(best, at[root][:, None], 1)[:, 0]
+    return stack([at[v] for v in range(score.arity)], -1), value
+
+
+def _climb(
+    score: TreeScore, root: int, X: Array, sign: int, allowed: Array, apart: bool
+) -> tuple[Array, dict[int, Array]]:
+    """m_root (B, T), and for every other vertex the best position under each position of its parent."""
     closed = full((1,), -np.inf, X)[0]
     message: dict[int, Array] = {}
     choice: dict[int, Array] = {}
     for vertex, unary in enumerate(score.unary):
         own = full(tuple(X.shape[:2]), 0.0, X) if unary is None else sign * unary(X)[..., 0]
         message[vertex] = where(allowed[:, vertex], own, closed)
-    for child, edge in reversed(vertices):
+    for child, edge in reversed(score.rooted(root)):
         if edge is not None:
             value, choice[child] = respond(edge, X, sign, message[child], apart)
             message[edge.v] = message[edge.v] + value
-    at = {root: message[root].argmax(-1)}
-    for child, edge in vertices:
-        if edge is not None:
-            at[child] = take(choice[child], at[edge.v][:, None], 1)[:, 0]
-    value = take(message[root], at[root][:, None], 1)[:, 0]
-    return stack([at[v] for v in range(score.arity)], -1), value
+    return message[root], choice
 
 
 def respond(edge: Edge, X: Array, sign: int, below: Array, apart: bool) -> tuple[Array, Array]:

@@ -236,4 +236,4 @@ def _spheres(term: Extremum) -> Iterator[tuple[float, np.ndarray]]:
 
 
 def _positions(term: Extremum, T: int) -> int:
-    return T if term.sets is None or term.sets[0] is None else len(term.sets[0])
+    return len(term.ranges(T)[0])

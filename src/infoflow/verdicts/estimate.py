@@ -103,9 +103,9 @@ def _layout_flow(target: Target, arch: Architecture, T: int, dimension: int, lay
 
 
 def _read_positions(layout: Layout, layer: int) -> int:
-    """Positions of all tuples the CLS has read up to this layer."""
+    """Positions of all tuples the CLS has read up to this layer; of a tuple whose winner is read, the winner alone."""
     terms = [layout.form.terms[job.term] for jobs in layout.jobs[: layer + 1] for job in jobs if job.message is None]
-    return sum(len(term.height) if term.positions is None else len(term.positions) for term in terms)
+    return sum(len(term.height) if term.reads is None else term.winners for term in terms)
 
 
 def _held_positions(layout: Layout, layer: int) -> int:

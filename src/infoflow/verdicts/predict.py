@@ -8,7 +8,7 @@ from infoflow.architecture import Architecture
 from infoflow.flow.budget import budget
 from infoflow.flow.layout import Layout, Refused, lay_out
 from infoflow.flow.trace import check_length
-from infoflow.targets import Extremum, PositionSum, Target, tree_form
+from infoflow.targets import Extremum, PositionSum, Target, ValueAtExtremum, tree_form
 from infoflow.targets.spelling import target_of
 from infoflow.verdicts.bounds import Proved, lower_bounds
 from infoflow.verdicts.estimate import Count, Counting, FlowEstimate, estimate_counting, estimate_flow
@@ -158,7 +158,8 @@ def _mask_reasons(target: Target, arch: Architecture) -> list[str]:
 
 
 def _position_reasons(target: Target, arch: Architecture) -> list[str]:
-    named = any(isinstance(t, PositionSum) or (isinstance(t, Extremum) and t.sets is not None) for t in target.terms)
+    compared = [t.extremum if isinstance(t, ValueAtExtremum) else t for t in target.terms]
+    named = any(isinstance(t, PositionSum) or (isinstance(t, Extremum) and t.sets is not None) for t in compared)
     if not named or arch.positions != "none":
         return []
     return [

@@ -73,7 +73,7 @@ def _affordable(target: Target, T: int) -> int:
     for term in target.terms:
         if not isinstance(term, (Extremum, PositionSum)):
             raise InfoFlowError(
-                "expected extrema for --temperature, got a k-th largest value, which no softmax average tends to."
+                "expected extrema for --temperature, got a k-th largest value or a value read at an extremum."
             )
         if isinstance(term, Extremum) and not _by_tree(term):
             if T**term.arity > MOST_TUPLES:
