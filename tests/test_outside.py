@@ -270,3 +270,12 @@ def test_hostile_folders_are_one_sentence(tmp_path: Path) -> None:
     for name in ("vocab.txt", "tokenizer_config.json"):
         (folder / name).unlink()
     assert "expected a tokenizer beside the model" in refused(folder)
+
+
+@pytest.mark.parametrize("function", ["x11" + "+1" * 498, "*".join(["x11"] * 250)])
+def test_a_long_function_is_built_and_certified(tmp_path: Path, function: str) -> None:
+    words = ["build", "grid", "--function", function, "--d", "1", "--n", "1", "--g", "2", "--out", str(tmp_path)]
+    assert CliRunner().invoke(cli.cli, words, catch_exceptions=False).exit_code == 0
+    done = CliRunner().invoke(cli.cli, ["certify", str(tmp_path / "grid.safetensors"), "--seconds", "0.1"])
+    assert done.exit_code in (0, 1)  # a bound that holds, or does not: never a traceback
+    assert done.exception is None or isinstance(done.exception, SystemExit)
