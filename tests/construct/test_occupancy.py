@@ -16,7 +16,7 @@ def worst(network, target, X):
 
 def test_one_network_for_all_lengths():
     target = it.triangle_center(1)
-    network = iflow.build(target, 1024, 0.5)
+    network = iflow.build(target, 1024, 0.5, weight_bound=None)
     assert len(network.grid.centres) == 41
     rng = np.random.default_rng(0)
     for T, batch in ((1, 20), (3, 20), (64, 4), (1024, 1)):
@@ -26,7 +26,7 @@ def test_one_network_for_all_lengths():
 
 def test_two_dimensions_and_the_rule_named():
     target = it.triangle_center(2)
-    network = iflow.build(target, 16, 6.0, rule="occupancy")
+    network = iflow.build(target, 16, 6.0, weight_bound=None, rule="occupancy")
     X = np.random.default_rng(0).uniform(-1, 1, (16, 16, 2))
     assert worst(network, target, X) <= network.certificate.bound <= 6.0
 
@@ -38,7 +38,7 @@ def test_cyclic_callable_and_maxima():
 
     term = it.Extremum(it.CallableScore(score, 3, 1, lipschitz=1.7), "max")
     target = it.Target.sum(term)
-    network = iflow.build(target, 8, 1.0)
+    network = iflow.build(target, 8, 1.0, weight_bound=None)
     X = np.random.default_rng(0).uniform(-1, 1, (20, 8, 1))
     assert worst(network, target, X) <= network.certificate.bound <= 1.0
     assert network.attack(0, 0.3) <= network.certificate.bound
@@ -50,8 +50,13 @@ def test_beyond_memory_says_the_size():
 
 
 def test_refusals():
-    with pytest.raises(Refused, match="fixes its own architecture"):
-        build_occupancy(it.triangle_center(1), 8, 1.0, arch="heads=1 embed=1")
+    with pytest.raises(Refused, match="needs 21 heads, the architecture has 20"):
+        build_occupancy(it.triangle_center(1), 8, 1.0, arch=iflow.Architecture(20))
+    assert len(build_occupancy(it.triangle_center(1), 8, 1.0, arch=iflow.Architecture(30)).grid.centres) == 21
+    with pytest.raises(Refused, match="several hidden layers; a stated width means one"):
+        build_occupancy(it.triangle_center(1), 8, 1.0, arch=iflow.Architecture(30, width=10**9))
+    with pytest.raises(Refused, match="take weight_bound None"):
+        iflow.build(it.triangle_center(1), 8, 1.0)
     with pytest.raises(Refused, match="takes extrema"):
         build_occupancy(it.kth_largest(2), 8, 1.0)
     with pytest.raises(Refused, match="restricts positions"):
@@ -61,7 +66,7 @@ def test_refusals():
 
 
 def test_files_and_tampering(tmp_path):
-    network = iflow.build("triangle_center:d=1", 8, 2.0)
+    network = iflow.build("triangle_center:d=1", 8, 2.0, weight_bound=None)
     path = network.save(tmp_path / "o.safetensors")
     loaded = iflow.load(path)
     X = torch.from_numpy(np.random.default_rng(0).uniform(-1, 1, (4, 8, 1)))

@@ -32,8 +32,13 @@ EXAMPLE = "infoflow build pairwise_max:D=4,d=4 -T 64 --eps 0.01"
 @click.option("--eps", help="Largest error allowed (targets).")
 @click.option("--arch", help="Architecture to fit into, e.g. 'heads=4,4 embed=24,24'; default: the least.")
 @click.option("--domain", nargs=2, type=float, help="Box of the tokens, two numbers; default: the target's.")
-@click.option("--weight-bound", default="1", show_default=True, help="1, or none for unbounded weights.")
-@click.option("--rule", default="chebyshev", show_default=True, help="chebyshev, plain or occupancy.")
+@click.option("--weight-bound", default="1", show_default=True, help="Largest weight allowed; none: no bound.")
+@click.option(
+    "--rule",
+    default="chebyshev",
+    show_default=True,
+    help="chebyshev, plain, or one other builder alone.",
+)
 @seed_option
 @json_option
 @out_option("out/build")

@@ -8,25 +8,24 @@ from typing import Any
 
 from infoflow.architecture import Architecture
 from infoflow.certificates import Certificate, error_claim
+from infoflow.construct.offers import Offer, answers, refusal_words
 from infoflow.construct.writer import write
 from infoflow.errors import InfoFlowError
-from infoflow.flow.budget import Budget, budget
+from infoflow.flow.budget import Budget, weight_class
 from infoflow.flow.factors import factors_of
-from infoflow.flow.layout import Layout, Refused, lay_out
+from infoflow.flow.layout import Layout, Refused
 from infoflow.flow.normal_form import box
 from infoflow.nn import Transformer
 from infoflow.targets.spelling import target_of
 from infoflow.targets.target import OuterNetwork, Target
 
-RULES = ("chebyshev", "plain", "occupancy")
+RULES = ("chebyshev", "plain", "exponential_head", "memory_head", "occupancy")
 ARITHMETIC = "float64 with rounding allowance"
 ASSUMPTIONS = (
     "IEEE float64, round to nearest, exp and tanh within 4 units in the last place",
     "sums in any order",
 )
 DRAWN = 2**20  # numbers drawn at most to measure a share
-# Theorem 4 states one head dimension for both layers; the least second layer would be smaller.
-STATED_SHAPES = {"min_pair": lambda d: Architecture(heads=(1, 1), embed=(2 * d, 2 * d))}
 
 
 def build(
@@ -40,30 +39,39 @@ def build(
 ) -> Any:
     """A network within eps of the target on the box, in float64, with `.certificate`; Refused with every reason.
 
+    Every builder is asked in turn (`construct.offers`) and the first that can serve writes its network: the compiler,
+    the head of exponentials, the head that remembers, the occupancy network. `arch` is the architecture to fit into.
     `domain` is a box (low, high), numbers or one number per coordinate; the default is the target's own. `weight_bound`
     1 keeps everything Theorem 4 bounds by 1 at most 1 (beta is a field, not a weight), None lifts it. `rule` is
-    "chebyshev" (width O(log^2 1/eps)), "plain" (one slope, width Theta(1/eps)) or "occupancy"; the last is chosen by
-    itself for scores that do not decompose over a tree.
+    "chebyshev" (width O(log^2 1/eps)) or "plain" (one slope, width Theta(1/eps)) for the compiler, or the name of
+    another builder, which is then asked alone.
     """
     target = target_of(target)
     arch = None if arch is None else Architecture.of(arch)
     if rule not in RULES:
         raise InfoFlowError(f"expected rule to be one of {', '.join(RULES)}, got {rule!r}.")
-    if rule == "occupancy":
-        return _occupancy(target, T, eps, arch, domain, weight_bound)
-    try:
-        layout = lay_out(target, T, arch or stated_shape(target), domain)
-        plan = budget(target, T, eps, layout, domain, weight_bound, rule)
-    except Refused as refusal:
-        return _occupancy_instead(refusal, target, T, eps, arch, domain, weight_bound)
-    network = write(layout, plan, weight_bound)
-    describe(network, layout, plan, T, eps, domain, weight_bound, rule)
+    refusals = []
+    for answer in answers(target, arch, T, eps, weight_bound, domain, rule):
+        if isinstance(answer, Offer):
+            return _write(answer, target, T, eps, domain, weight_bound, rule)
+        refusals.append(answer)
+    raise Refused(refusal_words(refusals), refusals[0].kind)
+
+
+def _write(offer: Offer, target: Target, T: int, eps: float, domain: Any, weight_bound: float | None, rule: str) -> Any:
+    if offer.builder == "occupancy":
+        from infoflow.construct.occupancy import write_occupancy
+
+        return write_occupancy(offer.plan)
+    if offer.builder != "compiler":
+        from infoflow.construct.single_heads import write_single_head
+
+        return write_single_head(offer.builder, offer.plan, target, eps)
+    layout, plan = offer.plan
+    written = weight_class(weight_bound)
+    network = write(layout, plan, written)
+    describe(network, layout, plan, T, eps, domain, written, rule)
     return _with_outer(network, target)
-
-
-def stated_shape(target: Target) -> Architecture | None:
-    name = target.spelling.partition(":")[0]
-    return STATED_SHAPES[name](target.dim) if name in STATED_SHAPES else None
 
 
 def describe(
@@ -128,16 +136,3 @@ def _with_outer(network: Transformer, target: Target) -> Any:
 
         return WithOuter(network, target)
     return network
-
-
-def _occupancy_instead(refusal: Refused, target: Target, T: int, eps: float, arch: Any, domain: Any, bound: Any) -> Any:
-    """The occupancy network when the only objection is a score without a tree; else the refusal stands."""
-    if not all("does not decompose over a tree" in reason for reason in refusal.reasons):
-        raise refusal
-    return _occupancy(target, T, eps, arch, domain, bound)
-
-
-def _occupancy(target: Target, T: int, eps: float, arch: Any, domain: Any, weight_bound: float | None) -> Any:
-    from infoflow.construct.occupancy import build_occupancy
-
-    return build_occupancy(target, T, eps, arch, domain, weight_bound)

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from infoflow.construct.separable import Feature, features
+from infoflow.construct.offers.offer import positive
+from infoflow.construct.separable import ROUNDING, Feature, features
 from infoflow.errors import InfoFlowError
+from infoflow.flow.normal_form import Refused
 from infoflow.targets.target import Target
 
 MOST_UNITS = 2**20
@@ -77,17 +79,21 @@ def exponential_head(target: Target, T: int, eps: float, units: int | None = Non
     Between steps k and k + 1 only these two units are open; up to half a step from u_k the next one is within `tail`
     of 0, beyond it the first is within `tail` of 1, so the stairs stay within half a step of the line.
     """
-    if not 0 < eps < math.inf:
-        raise InfoFlowError(f"expected eps > 0, got {eps!r}.")
-    terms, constant = features(target, T)
+    wrong = positive(T, eps)
+    if wrong:
+        raise Refused(wrong)
+    try:
+        terms, constant = features(target, T)
+    except InfoFlowError as error:
+        raise Refused([str(error).removesuffix(".")]) from None
     if any(len(f.positions) != T for f in terms):
-        raise InfoFlowError("expected extrema over all positions: uniform attention sees every token.")
+        raise Refused(["expected extrema over all positions: uniform attention sees every token"])
     low, high = target.domain
     ranges = tuple(_range(f, low, high) for f in terms)
     weight = sum(abs(f.weight) * (top - bottom) for f, (bottom, top) in zip(terms, ranges, strict=True))
-    N = max(1, math.ceil(17 * weight / (16 * eps))) if units is None else units
+    N = max(1, math.ceil(17 * weight * (1 + 2 * ROUNDING) / (16 * eps))) if units is None else units
     if not 1 <= N <= MOST_UNITS:
-        raise InfoFlowError(f"expected between 1 and {MOST_UNITS} units per coordinate, got {N}.")
+        raise Refused([f"expected between 1 and {MOST_UNITS} units per coordinate, got {N}"], "accuracy")
     beta = N * math.log(max(T, 3))
     tail = 1 / (16 * N)
     steepness = max(1.0, math.log(1 / tail) / (2 * (1 - math.exp(-beta / (2 * N)))))

@@ -9,7 +9,6 @@ s_j(z) = relu(j - Nz) - relu(j - 1 - Nz), then relu(1 - sum_t s_j(z_t)), whose m
 (min - 1/N, min], then the outer sum.
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,13 +16,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from infoflow.construct.separable import Feature, features
-from infoflow.errors import InfoFlowError
+from infoflow.construct.offers.memory_head import MemoryPlan, hat_weights, plan_memory
 from infoflow.nn import Transformer, TransformerConfig
 from infoflow.nn.transformer import Linear
 from infoflow.targets.target import Target
-
-MOST_NUMBERS = 2**27  # 1 GiB of float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,29 +82,15 @@ class MemoryHead:
 
 
 def memory_head(target: Target, T: int, eps: float) -> MemoryHead:
-    """Build it for a target of separable features; half of eps for the levels, half for the hats.
+    """Build it for a target of separable features; Refused with the reason where it has others."""
+    return write_memory(plan_memory(target, T, eps))
 
-    Levels: sum_i |w_i| span_i / (2N) <= eps/2 (centred). Hats: interpolation of g with knots h apart errs by at most
-    h^2/8 sup|g''|, so sum_i |w_i| curvature_i h^2/8 <= eps/2. (span_i: range of the interpolated feature.)
-    """
-    if not 0 < eps < math.inf:
-        raise InfoFlowError(f"expected eps > 0, got {eps!r}.")
-    terms, constant = features(target, T)
-    low, high = target.domain
-    bend = sum(abs(f.weight) * f.curvature(low, high) for f in terms)
-    knots = max(1, math.ceil((high - low) * math.sqrt(bend / (4 * eps))))  # intervals per coordinate
-    grid = np.linspace(low, high, knots + 1)
-    ranges = [_range(f, grid) for f in terms]
-    weight = sum(abs(f.weight) * (top - bottom) for f, (bottom, top) in zip(terms, ranges, strict=True))
-    levels = max(1, math.ceil(weight / eps))
-    D, values = len(terms), len(terms) * T * (levels + 1)
-    if values * max(T * target.dim * knots, D * levels) > MOST_NUMBERS:
-        raise InfoFlowError(f"expected a read-out that fits memory, eps={eps:g} asks for {values} level units a layer.")
-    step = (high - low) / knots
-    bound = weight / (2 * levels) + bend * step**2 / 8
-    layers = _readout(terms, constant, ranges, grid, levels, T, target.dim)
-    tensors = tuple((torch.from_numpy(W), torch.from_numpy(b)) for W, b in layers)
-    return MemoryHead(_attention(T, target.dim), tensors, target.domain, T, target.dim, levels, knots, D, bound)
+
+def write_memory(plan: MemoryPlan) -> MemoryHead:
+    d, D = plan.target.dim, len(plan.terms)
+    tensors = tuple((torch.from_numpy(W), torch.from_numpy(b)) for W, b in _readout(plan))
+    attention = _attention(plan.T, d)
+    return MemoryHead(attention, tensors, plan.target.domain, plan.T, d, plan.levels, plan.knots, D, plan.bound)
 
 
 def _attention(T: int, d: int) -> Transformer:
@@ -139,29 +121,16 @@ def _attention(T: int, d: int) -> Transformer:
     return model
 
 
-def _range(feature: Feature, grid: Float[np.ndarray, " knots"]) -> tuple[float, float]:
-    """Exact range of the interpolated feature: each part is extremal at a knot."""
-    values = [part(grid[:, None])[:, 0] for part in feature.parts]
-    bottom, top = float(sum(v.min() for v in values)), float(sum(v.max() for v in values))
-    return bottom, top if top > bottom else bottom + 1.0
-
-
-def _readout(
-    terms: list[Feature],
-    constant: float,
-    ranges: list[tuple[float, float]],
-    grid: Float[np.ndarray, " knots"],
-    N: int,
-    T: int,
-    d: int,
-) -> list[tuple[np.ndarray, np.ndarray]]:
+def _readout(plan: MemoryPlan) -> list[tuple[np.ndarray, np.ndarray]]:
+    terms, ranges, grid = plan.terms, plan.ranges, plan.grid
+    N, T, d = plan.levels, plan.T, plan.target.dim
     D, K = len(terms), grid.size - 1
     unit = (grid - grid[0]) / (grid[-1] - grid[0])
     hats = (np.kron(np.eye(T * d), np.full((K, 1), float(T))), np.tile(-unit[:-1], T * d))  # relu(x - knot)
     z = np.zeros((D * T, T * d * K))  # feature values in [0,1] from the hats
     offset = np.zeros(D * T)
     for i, (feature, (bottom, top)) in enumerate(zip(terms, ranges, strict=True)):
-        slopes, start = _hat_weights(feature, grid, top - bottom)
+        slopes, start = hat_weights(feature, grid, top - bottom)
         for t in range(T):
             z[i * T + t, t * d * K : (t + 1) * d * K] = slopes
             offset[i * T + t] = (start - bottom) / (top - bottom)
@@ -176,7 +145,7 @@ def _readout(
             for j in range(1, N + 1):
                 count[i * N + j - 1, base + j], count[i * N + j - 1, base + j - 1] = -1.0, 1.0
     outer = np.array([[f.weight * (top - bottom) for f, (bottom, top) in zip(terms, ranges, strict=True)]])
-    shift = constant + sum(f.weight * bottom for f, (bottom, _) in zip(terms, ranges, strict=True))
+    shift = plan.constant + sum(f.weight * bottom for f, (bottom, _) in zip(terms, ranges, strict=True))
     return [
         hats,
         (rise @ z, level_bias),
@@ -184,15 +153,3 @@ def _readout(
         (mean, np.full(D, 1 / (2 * N))),  # centred: the mean lies in (min - 1/N, min]
         (outer, np.array([shift])),
     ]
-
-
-def _hat_weights(feature: Feature, grid: Float[np.ndarray, " knots"], span: float) -> tuple[np.ndarray, float]:
-    """Weights of relu(x_j - knot_k), d K of them, of the interpolant over span, and its value at the low corner."""
-    K = grid.size - 1
-    weights, start = [], 0.0
-    for part in feature.parts:
-        values = part(grid[:, None])[:, 0]
-        slopes = np.diff(values) * K / span  # per unit of the rescaled coordinate
-        weights.append(np.diff(slopes, prepend=0.0))
-        start += float(values[0])
-    return np.concatenate(weights), start

@@ -16,7 +16,6 @@ Its weights are Lipschitz constants, so the weight bound of Theorem 4 does not a
 """
 
 import math
-from dataclasses import dataclass
 from functools import partial
 from itertools import combinations_with_replacement, product
 from pathlib import Path
@@ -29,33 +28,19 @@ from torch import Tensor, nn
 from infoflow.certificates import Certificate, asked_of, error_claim
 from infoflow.certificates.certificate import is_finite
 from infoflow.certificates.promises import steeper
-from infoflow.certificates.softmax import softmax_gap
 from infoflow.construct.coverage import expect_config, expect_float64
+from infoflow.construct.offers.occupancy import Grid, OccupancyPlan, fits, slopes_of
+from infoflow.construct.offers.offer import Refusal
 from infoflow.construct.writer import linear_maps
 from infoflow.errors import InfoFlowError
-from infoflow.flow.blocks import UNIT
-from infoflow.flow.normal_form import Refused, box
+from infoflow.flow.normal_form import Refused
 from infoflow.nn import Transformer, TransformerConfig, files
-from infoflow.targets.bounds import lipschitz
-from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import CallableScore, NormOfSum
 from infoflow.targets.spelling import parse
 from infoflow.targets.target import Target
 from infoflow.targets.terms import Extremum
 
-MOST_CELLS = 1024  # heads of the layer; its projections hold 4 cells^2 numbers
-MOST_TUPLES = 20_000_000
 CHUNK = 4_000_000  # numbers of the read-out evaluated at once
-GRID_SHARE, SOFTMAX_SHARE = 0.9, 0.08
-
-
-@dataclass(frozen=True)
-class Grid:
-    """n cells per axis, tuples of cells of one term, and what they cost."""
-
-    per_axis: int
-    centres: np.ndarray  # (cells, d)
-    radii: tuple[float, float]  # of a cell, in the sum norm and the Euclidean norm
 
 
 class OccupancyNetwork(nn.Module):
@@ -68,7 +53,7 @@ class OccupancyNetwork(nn.Module):
         for i, (term, index) in enumerate(zip(target.terms, self.indices, strict=True)):
             assert isinstance(term, Extremum)
             self.register_buffer(f"table{i}", _scores(term, grid.centres, index.numpy()))
-        self.slopes = [torch.tensor(_slopes(term, header["domain"])) for term in target.terms]
+        self.slopes = [torch.tensor(slopes_of(term, header["domain"])) for term in target.terms]
 
     @property
     def certificate(self) -> Certificate:
@@ -176,32 +161,16 @@ def build_occupancy(
     target: Target, T: int, eps: float, arch: Any = None, domain: Any = None, weight_bound: float | None = None
 ) -> OccupancyNetwork:
     """Grid from eps, heads from the grid; Refused with every reason and the size when it does not fit."""
-    low, high = box(target.domain if domain is None else domain, target.dim)
-    reasons = _reasons(target, T, eps, arch)
-    if reasons:
-        raise Refused(reasons)
-    try:
-        slopes = [sum(_slopes(term, (low.tolist(), high.tolist()))) for term in target.terms]
-    except InfoFlowError:
-        raise Refused(
-            ["a score has neither a tree form nor a Lipschitz constant (CallableScore(lipschitz=...))"]
-        ) from None
-    weights = _outer_slopes(target)
-    reach = float(np.dot(weights, slopes))
-    grid = make_grid(low, high, GRID_SHARE * eps, reach, target)
-    gap = softmax_gap(T)
-    beta = max(reach * gap / 2 / (SOFTMAX_SHARE * eps), 1.0)
-    one_sided = [slope * (sum(grid.radii) + gap / beta) for slope in slopes]
-    diameter = float((high - low).sum())
-    rounding = UNIT * (4 * T + 64 + 16 * target.dim) * reach * (diameter + 1.0)
-    parts = {
-        "grid": reach * sum(grid.radii) / 2,
-        "softmax": reach * gap / beta / 2,
-        "rounding": rounding,
-    }
+    answer = fits(target, arch, T, eps, weight_bound, domain)
+    if isinstance(answer, Refusal):
+        raise Refused(answer.reasons, answer.kind)
+    return write_occupancy(answer.plan)
+
+
+def write_occupancy(plan: OccupancyPlan) -> OccupancyNetwork:
     certificate = Certificate(
-        error_claim(target.spelling, float(eps), T, low.tolist(), high.tolist(), shorter=True),
-        sum(parts.values()),
+        error_claim(plan.target.spelling, plan.eps, plan.T, plan.low.tolist(), plan.high.tolist(), shorter=True),
+        plan.bound,
         "float64 with rounding allowance",
         (
             "IEEE float64, exp within 4 units in the last place",
@@ -209,54 +178,22 @@ def build_occupancy(
         ),
         tuple(
             f"score {i} has Lipschitz constant {term.score.lipschitz:g} in each token, as its author states"
-            for i, term in enumerate(target.terms, 1)
+            for i, term in enumerate(plan.target.terms, 1)
             if isinstance(term, Extremum) and isinstance(term.score, CallableScore)
         ),
-        parts=parts,
+        parts=plan.parts,
     )
     header = {
-        "target": target.spelling,
-        "T": T,
-        "eps": float(eps),
-        "domain": [low.tolist(), high.tolist()],
+        "target": plan.target.spelling,
+        "T": plan.T,
+        "eps": plan.eps,
+        "domain": [plan.low.tolist(), plan.high.tolist()],
         "weight_bound": None,
         "rule": "occupancy",
-        "middle": [side / 2 for side in one_sided],
+        "middle": list(plan.middle),
         "certificate": certificate.to_json(),
     }
-    return OccupancyNetwork(_transformer(grid, beta, target.dim), target, grid, header)
-
-
-def _reasons(target: Target, T: int, eps: float, arch: Any) -> list[str]:
-    reasons = []
-    if not (isinstance(T, int) and T >= 1):
-        reasons.append(f"T must be a positive integer, got {T!r}")
-    if not (np.isfinite(eps) and eps > 0):
-        reasons.append(f"eps must be a positive number, got {eps!r}")
-    if arch is not None:
-        reasons.append("the occupancy construction fixes its own architecture (one head per cell); give no arch")
-    for i, term in enumerate(target.terms, 1):
-        if not isinstance(term, Extremum):
-            reasons.append(f"term {i} is a {type(term).__name__}; the occupancy construction takes extrema")
-        elif term.sets is not None or term.distinct:
-            reasons.append(f"term {i} restricts positions, which cells do not see")
-    if not isinstance(target.outer, Polynomial):
-        reasons.append("the occupancy construction takes polynomial outer maps")
-    return reasons
-
-
-def _slopes(term: Any, domain: Any) -> tuple[float, ...]:
-    low, high = domain
-    return lipschitz(term.score, (float(np.min(low)), float(np.max(high))))
-
-
-def _outer_slopes(target: Target) -> np.ndarray:
-    """sup |d outer / d value_i| (largest over outputs); exact for the affine outer maps of the grammar."""
-    assert isinstance(target.outer, Polynomial)
-    if target.outer.degree > 1:
-        raise Refused(["the occupancy construction takes affine outer maps"])
-    weight, _ = target.outer.affine()
-    return np.abs(weight).max(axis=0)
+    return OccupancyNetwork(_transformer(plan.grid, plan.beta, plan.target.dim), plan.target, plan.grid, header)
 
 
 def tuples(term: Any, cells: int) -> np.ndarray:
@@ -265,31 +202,6 @@ def tuples(term: Any, cells: int) -> np.ndarray:
     if isinstance(term.score, NormOfSum):
         return np.array(list(combinations_with_replacement(range(cells), k)), dtype=np.int64)
     return np.array(list(product(range(cells), repeat=k)), dtype=np.int64)
-
-
-def count(term: Any, cells: int) -> int:
-    return math.comb(cells + term.arity - 1, term.arity) if isinstance(term.score, NormOfSum) else cells**term.arity
-
-
-def make_grid(low: np.ndarray, high: np.ndarray, share: float, reach: float, target: Target) -> Grid:
-    """The coarsest grid with reach (h_1 + h_2)/2 <= share, h_1 = sum of half sides, h_2 = their Euclidean norm."""
-    half = (high - low) / 2
-    size = float(half.sum() + np.linalg.norm(half)) * (1 + 1e-12)
-    per_axis = max(1, math.ceil(reach * size / 2 / share))
-    cells = per_axis**target.dim
-    number = sum(count(term, cells) for term in target.terms)
-    if cells > MOST_CELLS or number > MOST_TUPLES:
-        gigabytes = (8 * (4 * cells**2 + number) + 8 * target.arity * number) / 2**30
-        raise Refused(
-            [
-                f"the occupancy grid for this eps has {per_axis}^{target.dim} = {cells} cells and {number} tuples, "
-                f"{gigabytes:.3g} GiB (limits {MOST_CELLS} cells, {MOST_TUPLES} tuples); take a larger eps"
-            ]
-        )
-    axes = [low[j] + (2 * np.arange(per_axis) + 1) * half[j] / per_axis for j in range(target.dim)]
-    centres = np.array(list(product(*axes)))
-    radii = (float((half / per_axis).sum()) * (1 + 1e-12), float(np.linalg.norm(half / per_axis)) * (1 + 1e-12))
-    return Grid(per_axis, centres, radii)
 
 
 def _scores(term: Extremum, centres: np.ndarray, index: np.ndarray) -> Tensor:

@@ -4,14 +4,20 @@ This is what the single-head constructions of the head-count slides read: featur
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from infoflow.errors import InfoFlowError
+from infoflow.flow.normal_form import Refused, box
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import tree_form
 from infoflow.targets.target import Extremum, Target
+
+# Share of a single head's bound that is allowed for float64: rounding is near 1e-12 of the target's range, the bound at
+# least 1/(2N) of it, and N < 2^14 by what fits memory.
+ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,15 @@ class Feature:
         """sum_j sup |g_j''| over the box, from the triangle inequality on the monomials."""
         radius = max(abs(low), abs(high))
         return float(sum(part.derivative(0).derivative(0).bound(radius)[0] for part in self.parts))
+
+
+def own_domain(target: Target, domain: Any) -> None:
+    """Refuse another box than the target's own: the single heads are written for that one."""
+    if domain is None:
+        return
+    low, high = box(domain, target.dim)
+    if (low != target.domain[0]).any() or (high != target.domain[1]).any():
+        raise Refused(["the single heads are built for the target's own domain, another one was asked for"])
 
 
 def features(target: Target, T: int) -> tuple[list[Feature], float]:

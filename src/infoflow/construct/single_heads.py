@@ -15,14 +15,15 @@ from infoflow.certificates import Certificate, asked_of, error_claim
 from infoflow.certificates.attack import starts
 from infoflow.construct.coverage import expect_float64
 from infoflow.construct.exponential_head import ExponentialHead, exponential_head
-from infoflow.construct.memory_head import MemoryHead, memory_head
+from infoflow.construct.memory_head import MemoryHead, memory_head, write_memory
+from infoflow.construct.offers.memory_head import MemoryPlan
+from infoflow.construct.separable import ROUNDING
 from infoflow.errors import InfoFlowError
 from infoflow.nn import files
 from infoflow.targets.spelling import parse
 from infoflow.targets.target import Target
 
 KINDS = ("memory_head", "exponential_head")
-ROUNDING = 1e-6  # share of the bound
 SAMPLE = 800  # sequences in a round of the attack
 
 
@@ -43,8 +44,7 @@ class SingleHead:
 
     @property
     def certificate(self) -> Certificate:
-        """The proved bound, with a millionth of it for float64: rounding is near 1e-12 of the target's range, the bound
-        at least 1/(2N) of it, and N < 2^14 by what fits memory."""
+        """The proved bound, with a millionth of it for float64 (`separable.ROUNDING`)."""
         d, (low, high) = self.target.dim, self.target.domain
         return Certificate(
             error_claim(self.target.spelling, self.eps, self.head.T, [low] * d, [high] * d),
@@ -73,6 +73,35 @@ class SingleHead:
             return {f"readout.{i}.{name}": t for i, pair in layers for name, t in zip(names, pair, strict=True)}
         return {"scales": torch.tensor([self.head.beta, self.head.steepness], dtype=torch.float64)}
 
+    def report(self) -> dict[str, Any]:
+        """What `infoflow build TARGET` prints; parameters are those of the read-out, the head has none."""
+        low, high = self.target.domain
+        sizes = [t.numel() for t in self.tensors().values()]
+        if isinstance(self.head, MemoryHead):
+            embed, width = self.head.T * self.head.d, max(len(bias) for _, bias in self.head.readout[:-1])
+            nonzero = sum(int(torch.count_nonzero(t)) for t in self.tensors().values())
+        else:
+            embed, width = self.head.head_dim, self.head.head_dim * self.head.units
+            sizes = [3 * width + 1]  # a weight and a bias into each unit, a weight out of it, the last bias
+            nonzero = sizes[0]
+        return {
+            "eps": self.eps,
+            "domain": [[low] * self.target.dim, [high] * self.target.dim],
+            "weight_bound": None,
+            "rule": self.kind,
+            "heads": [1],
+            "embed": [embed],
+            "head_dims": [embed],
+            "widths": [width],
+            "encoder_width": 0,
+            "beta": [0.0],
+            "parameters": sum(sizes),
+            "nonzero": nonzero,
+            "bound": self.certificate.bound,
+            "parts": {"construction": self.head.bound, "rounding": self.head.bound * ROUNDING},
+            "arithmetic": self.certificate.arithmetic,
+        }
+
     def save(self, path: str | Path) -> Path:
         if not self.target.spelling:
             raise InfoFlowError("expected a target with a spelling, this one has none; name it to save its network.")
@@ -91,6 +120,12 @@ def single_head(kind: str, target: Target, T: int, eps: float, units: int | None
     if head.bound * (1 + ROUNDING) > eps:
         raise InfoFlowError(f"expected units enough for eps={eps:g}, got {units}, which give {head.bound:.4g}.")
     return SingleHead(kind, head, target, eps)
+
+
+def write_single_head(kind: str, plan: MemoryPlan | ExponentialHead, target: Target, eps: float) -> SingleHead:
+    """What `construct.offers` planned; the head of exponentials is its own plan."""
+    head = write_memory(plan) if isinstance(plan, MemoryPlan) else plan
+    return SingleHead(kind, head, target, float(eps))
 
 
 def load_memory(tensors: dict[str, Any], header: dict[str, Any]) -> SingleHead:

@@ -33,7 +33,7 @@ def configure(layout: Layout, plan: Budget) -> TransformerConfig:
         encoder_width=plan.encoder_width,
         positions=layout.positions,  # type: ignore[arg-type]
         length=form.T if layout.positions != "none" else 0,
-        position_dim=len(form.position_features) if augmented else 0,
+        position_dim=max(len(form.position_features), 1) if augmented else 0,
         mask=arch.mask if arch is not None else "none",
     )
 

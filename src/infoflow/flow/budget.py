@@ -62,9 +62,10 @@ def budget(
     `gain` is how large scores are stored; None takes the one that needs the fewest units.
     """
     del target, domain
-    reasons = _call_reasons(eps, weight_bound, rule)
+    reasons = _call_reasons(eps, rule)
     if reasons:
-        raise Refused(reasons)
+        raise Refused(reasons, "accuracy")
+    weight_bound = weight_class(weight_bound)
     products = sum(1 if job.message is None else job.message.rank for jobs in layout.jobs for job in jobs)
     seconds = SECONDS_A_PAIR * products**2 + SECONDS_A_PAIR_OF_LAYERS * layout.layers**2
     what = f"spending the error over {products} products in {layout.layers} layers"
@@ -109,7 +110,7 @@ def _spend(layout: Layout, T: int, eps: float, weight_bound: float | None, rule:
     wiring = wire(layout, weight_bound, gain)
     stated = layout.form.target.outer.error if isinstance(layout.form.target.outer, OuterNetwork) else 0.0
     if stated >= eps:
-        raise Refused([f"the outer network states an error of {stated:g}, which is not below eps={eps:g}"])
+        raise Refused([f"the outer network states an error of {stated:g}, which is not below eps={eps:g}"], "accuracy")
     for_softmax, for_blocks = (ONE_LAYER_SHARES if layout.layers == 1 else SHARES)[rule]
     chooser = _Chooser(wiring, (eps - stated) * for_blocks, weight_bound, rule)
     share = 1.0
@@ -119,7 +120,7 @@ def _spend(layout: Layout, T: int, eps: float, weight_bound: float | None, rule:
             result = replace(result, bound=result.bound + stated, parts={**result.parts, "outer network": stated})
             return result if stated else replace(result, parts=_without(result.parts, "outer network"))
         share *= 0.6
-    raise Refused([f"float64 rounding leaves no rule within eps={eps:g} at T={T}; take a larger eps"])
+    raise Refused([f"float64 rounding leaves no rule within eps={eps:g} at T={T}; take a larger eps"], "accuracy")
 
 
 def _checked_rounding(result: Budget) -> float:
@@ -136,12 +137,19 @@ def _without(parts: dict[str, float], name: str) -> dict[str, float]:
     return {key: value for key, value in parts.items() if key != name}
 
 
-def _call_reasons(eps: float, weight_bound: float | None, rule: str) -> list[str]:
+def weight_class(weight_bound: float | None) -> float | None:
+    """The class the compiler writes for: weights at most 1, which every larger bound admits, or no bound."""
+    if weight_bound is None:
+        return None
+    if not weight_bound >= 1:
+        raise Refused([f"the compiler writes weights up to 1, the weight bound is {weight_bound:g}"], "weights")
+    return 1.0
+
+
+def _call_reasons(eps: float, rule: str) -> list[str]:
     reasons = []
     if not (isinstance(eps, (int, float)) and np.isfinite(eps) and eps > 0):
         reasons.append(f"eps must be a positive number, got {eps!r}")
-    if weight_bound not in (None, 1):
-        reasons.append(f"weight_bound must be 1 or None, got {weight_bound!r}")
     if rule not in ("chebyshev", "plain"):
         reasons.append(f"rule must be chebyshev or plain, got {rule!r}")
     return reasons
@@ -228,7 +236,8 @@ class _Chooser:
         bound = None if index == -1 and self.weight_bound is None else self.weight_bound
         choice = choose(piece.power, piece.gain, radii, piece.caps, tolerance, bound, self.rule)
         if choice is None:
-            raise Refused([f"no tanh rule in float64 reaches the tolerance {tolerance:.2g} this eps asks for"])
+            reason = f"no tanh rule in float64 reaches the tolerance {tolerance:.2g} this eps asks for"
+            raise Refused([reason], "accuracy")
         return choice
 
 
@@ -331,11 +340,12 @@ def _fits(result: Budget, layout: Layout) -> Budget:
             [
                 f"weights of at most 1 need widths {', '.join(map(str, result.widths))} here, "
                 f"{8 * sum(numbers) / 2**30:.3g} GiB; take a larger eps, rule chebyshev or weight_bound None"
-            ]
+            ],
+            "accuracy",
         )
     reasons = _misfits(result, layout)
     if reasons:
-        raise Refused(reasons)
+        raise Refused(reasons, "architecture")
     return result
 
 

@@ -97,10 +97,12 @@ def lay_out(
     reasons = _architecture_reasons(form, arch) if arch is not None else []
     schedule = assign(form, heads)
     if schedule is None:
-        raise Refused([*reasons, *_why_not(form, heads)])
+        raise Refused([*reasons, *_why_not(form, heads)], "architecture")
     positions = _positions(form, arch)
     states = tuple(_states(form, schedule, heads, positions))
     embed = tuple(_least_embed(state, jobs, form, h) for state, jobs, h in zip(states, schedule, heads, strict=True))
+    if positions == "augmented" and not form.position_features:  # a code that nobody reads takes a coordinate, too
+        embed = (max(embed[0], heads[0] * -(-(states[0].size + 1) // heads[0])), *embed[1:])
     if arch is not None and arch.embed is not None:
         for layer, (have, need) in enumerate(zip(arch.embed, embed, strict=True), 1):
             if have < need:
@@ -109,7 +111,7 @@ def lay_out(
                     f"({', '.join(states[layer - 1].names[:8])}{', ...' if states[layer - 1].size > 8 else ''})"
                 )
     if reasons:
-        raise Refused(reasons)
+        raise Refused(reasons, "architecture")
     return Layout(form, heads, embed, schedule, states, positions, arch)
 
 
@@ -179,7 +181,8 @@ def _why_not(form: NormalForm, heads: tuple[int, ...]) -> list[str]:
 
 
 def _positions(form: NormalForm, arch: Architecture | None) -> str:
-    if arch is not None:
+    """What is written: a joint encoder contains the additive code."""
+    if arch is not None and arch.positions != "joint":
         return arch.positions
     return "additive" if form.position_features else "none"
 
@@ -298,7 +301,7 @@ def _basis(form: NormalForm, schedule: Schedule, layer: int, positions: str) -> 
         units = [_unit(form, i) for i in linear]
         stack = stack[stack[:, others].any(axis=1)]  # the units hold every purely linear row
     basis, _ = independent_rows(np.array([*units, *stack]))
-    return np.array([*basis, *tail, *single])
+    return np.array([*basis, *tail, *single]).reshape(-1, len(form.features))  # scores that are 0 need no coordinate
 
 
 def _degree(form: NormalForm, index: int) -> int:

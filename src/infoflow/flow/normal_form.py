@@ -17,7 +17,7 @@ score only says who wins, and by how much: `Term.margin`.
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -34,12 +34,14 @@ Functional = dict[Any, float]
 CODES_A_SECOND = 5e5  # pairs of position codes, where each position has its own
 ROOTS_A_SECOND = 2e6  # cubes of the vertices of a tree whose every root is tried, measured on one core
 
+Kind = Literal["target", "architecture", "weights", "accuracy"]
+
 
 class Refused(InfoFlowError):
-    """A target or an architecture the compiler cannot serve; `reasons` holds every reason."""
+    """What a builder cannot serve; `reasons` holds every reason, `kind` says what stands in the way."""
 
-    def __init__(self, reasons: list[str] | tuple[str, ...]) -> None:
-        self.reasons = tuple(dict.fromkeys(reasons))
+    def __init__(self, reasons: list[str] | tuple[str, ...], kind: Kind = "target") -> None:
+        self.reasons, self.kind = tuple(dict.fromkeys(reasons)), kind
         super().__init__("refused: " + "; ".join(self.reasons) + ".")
 
 
