@@ -85,7 +85,7 @@ def test_one_token_needs_no_temperature():
         ({"eps": 0.0}, "eps must be a positive number"),
         ({"eps": -1.0}, "eps"),
         ({"eps": float("nan")}, "eps"),
-        ({"weight_bound": 2}, "weight_bound"),
+        ({"weight_bound": 0.5}, "weight bound is 0.5"),
         ({"rule": "magic"}, "rule"),
         ({"eps": 1e-15}, "float64"),
     ],

@@ -104,7 +104,7 @@ def test_triangle_center_numbers():
 
 def test_flow_cost_of_the_explicit_network_is_d_minus_one_at_least_embedding():
     """(2D) tokens of dimension d in E_2 = 2D directions: the framework charges d - 1, the network costs polylog."""
-    flow = estimate_flow(EQ6, Architecture((4, 4), (20, 8)), 64, 2)
+    flow = estimate_flow(EQ6, Architecture((4, 4), (20, 8)), 64)
     assert flow.cls_sets == (0, 8)
     assert flow.token_sets == (5, 5)
     assert flow.exponent == 3
@@ -112,10 +112,10 @@ def test_flow_cost_of_the_explicit_network_is_d_minus_one_at_least_embedding():
 
 def test_a_token_forgets_what_it_has_passed_on():
     """Path of 5: both sides send inwards; behind layer 2 a token keeps, as the centre, itself and two pairs."""
-    flow = estimate_flow(targets.chain(length=5, d=2), Architecture((2, 2, 1), 80), 64, 5)
+    flow = estimate_flow(targets.chain(length=5, d=2), Architecture((2, 2, 1), 80), 64)
     assert flow.token_sets == (3, 5, 5)
     assert flow.cls_sets == (0, 0, 5)
-    deep = estimate_flow(EQ6, Architecture((1,) * 5, 24), 64, 2)
+    deep = estimate_flow(EQ6, Architecture((1,) * 5, 24), 64)
     assert deep.token_sets == (2, 2, 2, 2, 2)
     assert deep.cls_sets == (0, 2, 4, 6, 8)
 
@@ -135,7 +135,7 @@ def test_closed_form_sets_lie_between_what_is_active_and_what_is_simulated(F, he
     """The chosen flow forgets what is spent: never more than the plain simulation, never less than the active set."""
     arch = Architecture(heads, tuple(48 * h for h in heads))
     T = 40
-    flow = estimate_flow(F, arch, T, F.comparison(T).dimension)
+    flow = estimate_flow(F, arch, T)
     sizes = np.zeros((len(heads), 2), dtype=int)
     for X in F.sample(30, T, seed=4):
         traced = trace(F, arch, X)
@@ -149,7 +149,7 @@ def test_closed_form_sets_lie_between_what_is_active_and_what_is_simulated(F, he
 
 
 def test_short_sequences_take_the_cheaper_flow():
-    flow = estimate_flow(EQ6, Architecture((4, 4), (4, 4)), 4, 2)
+    flow = estimate_flow(EQ6, Architecture((4, 4), (4, 4)), 4)
     assert flow.exponent == min(Fraction(4 * 4, 4) - 1, flow.exponent)
     assert max(flow.cls_sets) <= 4
 

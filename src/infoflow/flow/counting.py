@@ -97,16 +97,41 @@ def mode_cost(mode: Mode, T: int, d: int, embed: int, size: int = 0, positions: 
     return cost(stored, d, embed)
 
 
-def count_at(tau: Fraction, T: int, d: int, heads: tuple[int, ...], embed: tuple[int, ...], dimension: int) -> int:
-    """(5) when every set of layer l holds m_l = min(T, floor(E_l (1 + tau) / d)) positions."""
+def sizes_at(
+    tau: Fraction, T: int, d: int, heads: tuple[int, ...], embed: tuple[int, ...], within_heads: bool = False
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Set sizes of the tokens and of the CLS that cost at most tau: m_l = min(T, floor(E_l (1 + tau) / d)) positions in
+    layer l; `within_heads` adds what max-position retrieval can reach with these heads."""
     sizes = tuple(min(T, int(Fraction(total, d) * (1 + tau))) for total in embed)
-    return model_count(T, heads, sizes, sizes, dimension)
+    if not within_heads:
+        return sizes, sizes
+    tokens, cls = token_capacity(heads, T), cls_capacity(heads, T)
+    return tuple(map(min, sizes, tokens)), tuple(map(min, sizes, cls))
+
+
+def count_at(
+    tau: Fraction,
+    T: int,
+    d: int,
+    heads: tuple[int, ...],
+    embed: tuple[int, ...],
+    dimension: int,
+    within_heads: bool = False,
+) -> int:
+    """(5) at the sets of `sizes_at`."""
+    return model_count(T, heads, *sizes_at(tau, T, d, heads, embed, within_heads), dimension)
 
 
 def counting_exponent(
-    required: int, T: int, d: int, heads: tuple[int, ...], embed: tuple[int, ...], dimension: int
+    required: int,
+    T: int,
+    d: int,
+    heads: tuple[int, ...],
+    embed: tuple[int, ...],
+    dimension: int,
+    within_heads: bool = False,
 ) -> Fraction | None:
-    """The least tau >= 0 at which `count_at` reaches `required`; None when even sets of all T positions do not.
+    """The least tau >= 0 at which `count_at` reaches `required`; None when no sets do.
 
     Some set always holds a position, so tau is at least d / max E_l - 1. For equal E_l the result is
     max(0, M d / E - 1) with M = `smallest_set`. The count only changes where E_l (1 + tau) / d is an integer for some
@@ -114,7 +139,7 @@ def counting_exponent(
     """
 
     def reaches(tau: Fraction) -> bool:
-        return count_at(tau, T, d, heads, embed, dimension) >= required
+        return count_at(tau, T, d, heads, embed, dimension, within_heads) >= required
 
     floor = max(Fraction(0), Fraction(d, max(embed)) - 1)
     if reaches(floor):

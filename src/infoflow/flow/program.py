@@ -7,6 +7,7 @@ positions must differ, a token's own key is forbidden; the second largest subtra
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -16,17 +17,32 @@ from infoflow.flow.normal_form import Message, normal_form
 from infoflow.flow.sets import GlobalHead, Head, MaxHead, PositionHead, RowScores, Slot, State
 from infoflow.targets import Extremum, KthLargest, PositionSum, Target, TreeScore, ValueAtExtremum, tree_form
 
-PLENTY = 10**6  # directions per head: a flow is limited by heads, its cost by the embedding
-
 
 def flow_layout(target: Target, arch: Architecture, T: int) -> Layout:
     """The schedule of the target's jobs on these heads, whatever the embedding; Refused with every reason.
 
     Different positions need no position code here: a score of the framework is given t and s."""
-    roomy = replace(arch, embed=tuple(h * PLENTY for h in arch.heads), width=None, kv_heads=None, rotary=False)
+    target = skeleton(target)
+    roomy = replace(arch, embed=None, width=None, kv_heads=None, rotary=False)
     if normal_form(target, T).single_positions and arch.positions == "none":
         roomy = replace(roomy, positions="additive")
     return lay_out(target, T, roomy)
+
+
+def skeleton(target: Target) -> Target:
+    """The target with a tree in place of every score of one or two tokens that has none.
+
+    A head of the framework compares by any function of what both sides know: one of a token or of a pair is retrieved
+    as a tree with that many vertices is, and the schedule depends on the vertices alone.
+    """
+    return replace(target, terms=tuple(_with_tree(term) for term in target.terms))
+
+
+def _with_tree(term: Any) -> Any:
+    if not isinstance(term, Extremum) or term.arity > 2 or tree_form(term.score) is not None:
+        return term
+    plain = TreeScore.linear(np.ones(term.dim)) if term.arity == 1 else TreeScore.bilinear(np.eye(term.dim))
+    return replace(term, score=plain)
 
 
 def program(target: Target, layout: Layout, cls_skip: bool = True) -> list[list[Slot]]:
@@ -93,6 +109,8 @@ def _pair_scores(term: object, message: Message) -> Callable[[np.ndarray], RowSc
     """X -> rows -> sign <left(x_t), right(x_s)> for the query positions t in rows and all keys s."""
     if isinstance(term, KthLargest):
         return lambda X: lambda rows: np.zeros((len(rows), len(X)))
+    if _general(term):
+        return lambda X: lambda rows: _all_pairs(term, message, X, rows)
     tree, sign = _tree(term)
     edge = next(e for e in tree.edges if {e.v, e.w} == {message.child, message.parent}).toward(message.parent)
 
@@ -102,6 +120,19 @@ def _pair_scores(term: object, message: Message) -> Callable[[np.ndarray], RowSc
         return lambda rows: queries[rows] @ keys
 
     return of
+
+
+def _general(term: object) -> bool:
+    return isinstance(term, Extremum) and tree_form(term.score) is None
+
+
+def _all_pairs(term: Any, message: Message, X: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """sign score with the parent at t and the child at s, for t in rows and all s; the CLS knows no pair."""
+    parents = np.broadcast_to(X[np.minimum(rows, len(X) - 1)][:, None], (len(rows), *X.shape))
+    children = np.broadcast_to(X, parents.shape)
+    pair = (parents, children) if message.parent < message.child else (children, parents)
+    scores: np.ndarray = (1.0 if term.kind == "max" else -1.0) * np.asarray(term.score(np.stack(pair, -2)))
+    return scores
 
 
 def _known(state: State, layout: Layout, target: Target, index: int, vertex: int) -> np.ndarray:
@@ -127,6 +158,10 @@ def _own_score(term: object, root: int, vertex: int, X: np.ndarray) -> np.ndarra
     """What every token contributes to b_v by itself. The root of a second largest has no score of its own."""
     if isinstance(term, KthLargest):
         return np.zeros(len(X)) if term.k == 2 and vertex == root else X @ term.direction
+    if _general(term):
+        assert isinstance(term, Extremum)
+        sign = 1.0 if term.kind == "max" else -1.0
+        return sign * np.asarray(term.score(X[:, None, :])) if term.arity == 1 else np.zeros(len(X))
     tree, sign = _tree(term)
     unary = tree.unary[vertex]
     return np.zeros(len(X)) if unary is None else sign * unary(X)[:, 0]

@@ -45,6 +45,8 @@ def lower_bounds(
         return [], ["no lower bound: the theorems need bounded weights (weight_bound is None)"]
     if arch.layers != 1:
         return [], ["no lower bound: the theorems speak of one layer"]
+    if arch.embed is None:
+        return [], ["no lower bound: the theorems speak of a stated embedding, this one is left open"]
     theorems = (depth_separation, kth_largest, head_count)
     results = [theorem(target, arch, T, eps, weight_bound) for theorem in theorems]
     found = [result for result in results if isinstance(result, Proved)]
@@ -164,9 +166,11 @@ def head_count(target: Target, arch: Architecture, T: int, eps: float, weight_bo
 def _assumes(weight_bound: float) -> tuple[str, ...]:
     return (
         "hypotheses of the theorem on the target: checked",
-        f"all weights at most {weight_bound:g}",
+        f"W_V, W_O and read-out: all weights at most {weight_bound:g}",
         "embedded tokens of Euclidean norm at most 1",
-        "read-out: two layers, 1-Lipschitz sigmoidal activation",
+        "read-out: one hidden layer, 1-Lipschitz activation",
+        "no layer norm",
+        "exact arithmetic; queries, keys and inverse temperatures are free",
     )
 
 

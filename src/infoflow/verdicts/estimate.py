@@ -1,5 +1,6 @@
 """The framework's two steps in closed form: counting (a requirement) and the cheapest flow that learns (a cost)."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -14,6 +15,12 @@ from infoflow.flow.program import flow_layout
 from infoflow.targets import Target
 
 Count = Literal["ordered", "unordered_with_repetition", "unordered_distinct", "lower"]
+Way = Literal["layout", "sets", "global"]
+WAYS: dict[Way, str] = {
+    "layout": "retrieval along the layout",
+    "sets": "max-position retrieval into sets that compare inside themselves",
+    "global": "global aggregation by the CLS",
+}
 COUNTS: tuple[Count, ...] = ("ordered", "unordered_with_repetition", "unordered_distinct", "lower")
 
 
@@ -38,6 +45,7 @@ class FlowEstimate:
     """Step 2. One mode per layer for the tokens and one for the CLS; set sizes for layers 1..L (the tokens rest in the
     last one), (5) at those sizes, and the largest exponent of the cost law."""
 
+    way: Way
     learns: bool
     modes: tuple[dict[str, Mode], ...]
     token_sets: tuple[int, ...]
@@ -63,43 +71,80 @@ def estimate_counting(target: Target, arch: Architecture, T: int, count: Count =
     return Counting(b, found.order, found.required, count, model, smallest, smallest <= T, exponent)
 
 
-def estimate_flow(
-    target: Target, arch: Architecture, T: int, dimension: int, layout: Layout | None = None
-) -> FlowEstimate:
-    """The cheapest flow that learns the target; `layout` is the one for this architecture, if it is known.
+def estimate_flow(target: Target, arch: Architecture, T: int, count: Count = "ordered") -> FlowEstimate:
+    """The cheapest flow that learns the target.
 
-    Max-position retrieval along the layout; the update rule is an inclusion, so a position keeps only what is still of
-    use. A token holds itself and, for every message it has received and not yet passed on, the positions below the
-    child; the CLS holds the k positions of every tuple it has read. Otherwise the CLS aggregates all T tokens in the
-    last layer: any earlier, or by the tokens, would cost at least as much.
+    Max-position retrieval along the layout (any score of one or two tokens has one); the update rule is an inclusion,
+    so a position keeps only what is still of use. A token holds itself and, for every message it has received and not
+    yet passed on, the positions below the child; the CLS holds the k positions of every tuple it has read. A score of
+    more tokens without a tree: max-position retrieval into sets that compare inside themselves, where these heads reach
+    sets whose count is enough. Otherwise the CLS aggregates all T tokens in the last layer: any earlier, or by the
+    tokens, would cost at least as much.
     """
-    everything = _global_flow(target, arch, T, dimension)
+    flows = list(_flows(target, arch, arch.embeds, T, count))
+    return min(flows, key=lambda flow: flow.exponent)  # the first of equals
+
+
+def least_embed(target: Target, arch: Architecture, T: int, count: Count = "ordered") -> tuple[int, ...]:
+    """For an architecture that leaves its embeddings open: the least ones, as a sum, at which a flow costs nothing."""
+    sizes = []
+    for flow in _flows(target, arch, (target.dim,) * arch.layers, T, count):  # at E = d the sets are the least ones
+        need = [max(1, *_moving(flow, l)) * target.dim for l in range(arch.layers)]
+        sizes.append(tuple(-(-n // h) * h for n, h in zip(need, arch.heads, strict=True)))
+    return min(sizes, key=sum)
+
+
+def _moving(flow: FlowEstimate, l: int) -> tuple[int, int]:
+    """Set sizes in layer l of the tokens and of the CLS, 0 where they rest."""
+    tokens = flow.token_sets[l] if flow.modes[l]["tokens"] != "skip" else 0
+    return tokens, flow.cls_sets[l] if flow.modes[l]["cls"] != "skip" else 0
+
+
+def _flows(target: Target, arch: Architecture, embed: tuple[int, ...], T: int, count: Count) -> Iterator[FlowEstimate]:
+    found = target.comparison(T)
     try:
-        layout = layout or flow_layout(target, arch, T)
-    except Refused:
-        return everything
-    along = _layout_flow(target, arch, T, dimension, layout)
-    return along if along.exponent <= everything.exponent else everything
+        yield _layout_flow(target, embed, T, found.dimension, flow_layout(target, arch, T))
+    except Refused as refused:
+        required = found.required[count]
+        if refused.kind == "target" and required is not None:
+            yield from _set_flow(target, arch, embed, T, found.dimension, required)
+    yield _global_flow(target, arch, embed, T, found.dimension)
 
 
-def _layout_flow(target: Target, arch: Architecture, T: int, dimension: int, layout: Layout) -> FlowEstimate:
+def _set_flow(
+    target: Target, arch: Architecture, embed: tuple[int, ...], T: int, dimension: int, required: int
+) -> Iterator[FlowEstimate]:
+    """Everybody retrieves with every head; the least cost at which the sets count enough, if they ever do."""
+    shape = (T, target.dim, arch.heads, embed)
+    tau = counting.counting_exponent(required, *shape, dimension, within_heads=True)
+    if tau is None:
+        return
+    tokens, cls = counting.sizes_at(tau, *shape, within_heads=True)
+    both: dict[str, Mode] = {"tokens": "max", "cls": "max"}
+    last: dict[str, Mode] = {"tokens": "skip", "cls": "max"}
+    modes = (both,) * (arch.layers - 1) + (last,)
+    count = counting.model_count(T, arch.heads, tokens, cls, dimension)
+    yield FlowEstimate("sets", True, modes, tokens, cls, count, tau)
+
+
+def _layout_flow(target: Target, embeds: tuple[int, ...], T: int, dimension: int, layout: Layout) -> FlowEstimate:
     tokens, cls, modes, costs = [], [], [], []
     a, d = 1, target.dim
-    for l, (jobs, embed) in enumerate(zip(layout.jobs, arch.embeds, strict=True)):
+    for l, (jobs, embed) in enumerate(zip(layout.jobs, embeds, strict=True)):
         reads = [layout.form.terms[job.term] for job in jobs if job.message is None]
         named = {p for term in reads for p in term.positions or ()}
         token_mode: Mode = "max" if any(job.message is not None for job in jobs) else "skip"
         cls_mode: Mode = "specific" if named else "max" if reads else "skip"
         c = min(T, _read_positions(layout, l))
         costs.append(counting.mode_cost(cls_mode, T, d, embed, c, len(named), 1))
-        if l < arch.layers - 1:
+        if l < layout.layers - 1:
             a = min(T, 1 + _held_positions(layout, l))
             costs.append(counting.mode_cost(token_mode, T, d, embed, a))
         tokens.append(a)
         cls.append(c)
         modes.append({"tokens": token_mode, "cls": cls_mode})
-    count = counting.model_count(T, arch.heads, tuple(tokens), tuple(cls), dimension)
-    return FlowEstimate(True, tuple(modes), tuple(tokens), tuple(cls), count, max(costs))
+    count = counting.model_count(T, layout.heads, tuple(tokens), tuple(cls), dimension)
+    return FlowEstimate("layout", True, tuple(modes), tuple(tokens), tuple(cls), count, max(costs))
 
 
 def _read_positions(layout: Layout, layer: int) -> int:
@@ -124,11 +169,11 @@ def _below(term: Term, vertex: int) -> int:
     return 1 + sum(_below(term, message.child) for message in term.incoming(vertex))
 
 
-def _global_flow(target: Target, arch: Architecture, T: int, dimension: int) -> FlowEstimate:
+def _global_flow(target: Target, arch: Architecture, embed: tuple[int, ...], T: int, dimension: int) -> FlowEstimate:
     L = arch.layers
     rest: dict[str, Mode] = {"tokens": "skip", "cls": "skip"}
     final: dict[str, Mode] = {"tokens": "skip", "cls": "global"}
     tokens, cls = (1,) * L, (0,) * (L - 1) + (T,)
     count = counting.model_count(T, arch.heads, tokens, cls, dimension)
-    cost = counting.mode_cost("global", T, target.dim, arch.embeds[-1])
-    return FlowEstimate(True, (rest,) * (L - 1) + (final,), tokens, cls, count, cost)
+    cost = counting.mode_cost("global", T, target.dim, embed[-1])
+    return FlowEstimate("global", True, (rest,) * (L - 1) + (final,), tokens, cls, count, cost)

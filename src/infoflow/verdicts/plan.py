@@ -8,9 +8,10 @@ from infoflow import arguments, cost
 from infoflow.architecture import MOST_HEADS, Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.flow.layout import Layout, Refused, schedules
+from infoflow.flow.program import skeleton
 from infoflow.targets import Target
 from infoflow.targets.spelling import target_of
-from infoflow.verdicts.estimate import Count, estimate_counting
+from infoflow.verdicts.estimate import WAYS, Count, estimate_flow, least_embed
 from infoflow.verdicts.predict import check_call
 from infoflow.verdicts.tables import columns
 
@@ -72,7 +73,7 @@ def plan(
     """Pareto-best architectures over (layers, total heads, sum of E, parameters).
 
     Tree scores: every schedule of their messages and reads on layer-by-head slots that cannot be lowered anywhere, with
-    the least embeddings. Other targets: the smallest architectures with counting exponent 0, an estimate.
+    the least embeddings. Other targets: the smallest architectures whose cheapest flow costs nothing, an estimate.
     """
     target = target_of(target)
     check_call(target, T, 1e-2, weight_bound)
@@ -81,7 +82,7 @@ def plan(
     try:
         layouts = list(schedules(target, max_layers, max_heads, T))
     except Refused as refused:
-        return _by_counting(target, T, max_layers, max_heads, count, refused.reasons)
+        return _by_estimate(target, T, max_layers, max_heads, count, refused.reasons)
     if not layouts:
         raise InfoFlowError(
             f"expected room for the target's messages and reads, found no schedule with at most {max_layers} layers "
@@ -113,33 +114,33 @@ def _jobs(layout: Layout) -> str:
     return ", ".join(parts)
 
 
-def _by_counting(
+def _by_estimate(
     target: Target, T: int, max_layers: int, max_heads: int, count: Count, refusals: tuple[str, ...]
 ) -> Plan:
-    """Equal heads and embeddings in every layer: the least E with exponent 0 is E >= M d."""
+    """The least embeddings at which the cheapest flow of `predict` costs nothing, for every head vector tried."""
     seconds = max_layers * max_heads * (SECONDS_A_SHAPE + SECONDS_A_LAYER * max_layers)
     what = f"counting for every architecture of up to {max_layers} layers of up to {max_heads} heads"
     cost.work(seconds, 1.0, what, "max_layers or max_heads")
     options = []
-    for layers, heads in ((l, h) for l in range(1, max_layers + 1) for h in range(1, max_heads + 1)):
-        if layers * heads > MOST_HEADS:
-            continue
-        vector = (heads,) * layers
-        counted = estimate_counting(target, Architecture(vector, vector), T, count)
-        if counted.smallest_set is not None and counted.smallest_set <= T:
-            embed = -(-counted.smallest_set * target.dim // heads) * heads
-            reason = f"sets of {counted.smallest_set} positions"
-            options.append(_option(target, T, vector, (embed,) * layers, reason))
-    if not options:
-        raise InfoFlowError(
-            f"expected an architecture whose count reaches the requirement ({count}), found none with at most "
-            f"{max_layers} layers of at most {max_heads} heads; raise --max-layers."
-        )
+    for heads in _head_vectors(target, T, max_layers, max_heads):
+        embed = least_embed(target, Architecture(heads), T, count)
+        flow = estimate_flow(target, Architecture(heads, embed), T, count)
+        options.append(_option(target, T, heads, embed, f"{WAYS[flow.way]}, sets of {max(flow.cls_sets)} positions"))
     reasons = (
-        f"estimate by counting ({count}), not a construction: {'; '.join(refusals)}",
+        f"estimate ({count} count), not a construction: {'; '.join(refusals)}",
         "a set of M positions is charged M d / E - 1; these embeddings make that 0",
     )
     return Plan(target.spelling, T, "estimate", _explain(_pareto(options)), reasons)
+
+
+def _head_vectors(target: Target, T: int, max_layers: int, max_heads: int) -> list[tuple[int, ...]]:
+    """Equal heads in every layer, and what schedules the retrievals of a score of one or two tokens, if it has any."""
+    shapes = ((layers, heads) for layers in range(1, max_layers + 1) for heads in range(1, max_heads + 1))
+    vectors = [(heads,) * layers for layers, heads in shapes if layers * heads <= MOST_HEADS]
+    try:
+        return vectors + [layout.heads for layout in schedules(skeleton(target), max_layers, max_heads, T)]
+    except Refused:
+        return vectors
 
 
 def _pareto(options: list[Option]) -> list[Option]:

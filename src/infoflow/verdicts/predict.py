@@ -5,13 +5,20 @@ from typing import Any, Literal
 
 from infoflow import arguments
 from infoflow.architecture import Architecture
-from infoflow.flow.budget import budget
-from infoflow.flow.layout import Layout, Refused, lay_out
+from infoflow.construct.offers import Builder, Offer, Refusal, answers, refusal_words
 from infoflow.flow.trace import check_length
 from infoflow.targets import Extremum, PositionSum, Target, ValueAtExtremum, tree_form
 from infoflow.targets.spelling import target_of
 from infoflow.verdicts.bounds import Proved, lower_bounds
-from infoflow.verdicts.estimate import Count, Counting, FlowEstimate, estimate_counting, estimate_flow
+from infoflow.verdicts.estimate import (
+    WAYS,
+    Count,
+    Counting,
+    FlowEstimate,
+    estimate_counting,
+    estimate_flow,
+    least_embed,
+)
 from infoflow.verdicts.temperature import Temperature, temperature
 
 Verdict = Literal["constructed", "proved hard", "open"]
@@ -19,19 +26,30 @@ Verdict = Literal["constructed", "proved hard", "open"]
 
 @dataclass(frozen=True)
 class Constructed:
-    """The network `build` makes inside this architecture: least embeddings, hidden widths (the read-out's last),
-    inverse temperatures, and the certified bound on its error."""
+    """The network `build` makes inside this architecture: who builds it, its least embeddings, hidden widths (the
+    read-out's last), certified bound on the error, inverse temperatures, and its read-out in words."""
 
+    builder: Builder
     heads: tuple[int, ...]
     embed: tuple[int, ...]
     widths: tuple[int, ...]
     bound: float
     betas: tuple[float, ...]
+    readout: str
+
+    @classmethod
+    def of(cls, offer: Offer) -> "Constructed":
+        return cls(offer.builder, offer.heads, offer.embed, offer.widths, offer.bound, offer.betas, offer.readout)
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The verdict with its kind, the framework's two estimates, the theorem and the construction behind it."""
+    """The verdict with its kind, the framework's two estimates, the theorem and the construction behind it.
+
+    `embed` is the architecture's; where it leaves that open, the least that serves: the construction's, or the one at
+    which the cheapest flow costs nothing. The estimates are made with it. `refusals` holds what every builder that does
+    not serve says, `also` the builders that could stand in for the one of `constructed`.
+    """
 
     target: str
     arch: Architecture
@@ -40,10 +58,13 @@ class Prediction:
     weight_bound: float | None
     verdict: Verdict
     reasons: tuple[str, ...]
+    embed: tuple[int, ...]
     counting: Counting
     flow: FlowEstimate
     proved: Proved | None
     constructed: Constructed | None
+    also: tuple[Builder, ...]
+    refusals: tuple[Refusal, ...]
     temperature: Temperature | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -69,27 +90,33 @@ def predict(
 ) -> Prediction:
     """The two-step procedure, the theorems whose hypotheses hold here, and the construction that fits, if one does.
 
-    `weight_bound` is the class every answer speaks of (None: unbounded weights, where no lower bound holds).
+    `constructed` exactly when `build(target, T, eps, arch, weight_bound=weight_bound)` succeeds: every builder is asked
+    (`construct.offers`). `proved hard` exactly when embed and width are stated and a theorem, all of whose hypotheses
+    were checked, needs a wider read-out. `weight_bound` is the class every answer speaks of (None: unbounded weights,
+    where no lower bound holds). An unstated embed or width means some (`Architecture`).
     """
     target, arch = target_of(target), Architecture.of(arch)
     check_call(target, T, eps, weight_bound)
-    counted = estimate_counting(target, arch, T, count)
-    constructed, layout, refusals = construction(target, arch, T, eps, weight_bound)
-    flow = estimate_flow(target, arch, T, counted.dimension, layout)
+    offers, refusals = ask(target, arch, T, eps, weight_bound)
+    constructed = Constructed.of(offers[0]) if offers else None
+    embed = _embed(target, arch, T, constructed, count)
+    sized = arch.with_(embed=embed)
+    counted = estimate_counting(target, sized, T, count)
+    flow = estimate_flow(target, sized, T, count)
     bounds, silent = lower_bounds(target, arch, T, eps, weight_bound)
     proved = bounds[0] if bounds else None
     verdict: Verdict = "open"
     if constructed is not None:
         verdict = "constructed"
-    elif proved is not None and proved.width_at_eps is not None:
+    elif proved is not None and excludes(proved, arch):
         verdict = "proved hard"
     reasons = [
-        *_construction_reasons(constructed, refusals),
-        *_occupancy_reasons(target),
+        *_construction_reasons(offers, refusals),
+        *([] if constructed is not None else _occupancy_reasons(target)),
         *_mask_reasons(target, arch),
         *_position_reasons(target, arch),
         *_bound_reasons(proved, arch, silent),
-        *_estimate_reasons(target, counted, flow, T),
+        *_estimate_reasons(target, counted, flow, T, constructed),
     ]
     return Prediction(
         target.spelling,
@@ -99,10 +126,13 @@ def predict(
         weight_bound,
         verdict,
         tuple(reasons),
+        embed,
         counted,
         flow,
         proved,
         constructed,
+        tuple(offer.builder for offer in offers[1:]),
+        refusals,
         temperature(target, T) if with_temperature else None,
     )
 
@@ -113,26 +143,39 @@ def check_call(target: Target, T: int, eps: float, weight_bound: float | None) -
     arguments.weight_bound(weight_bound)
 
 
-def construction(
+def ask(
     target: Target, arch: Architecture, T: int, eps: float, weight_bound: float | None
-) -> tuple[Constructed | None, Layout | None, tuple[str, ...]]:
-    """What `build` would make and its layout, or every reason why it would refuse. Weights at most 1 also serve a
-    larger bound."""
-    bound = weight_bound if weight_bound is None or weight_bound < 1 else 1.0
-    layout = None
-    try:
-        layout = lay_out(target, T, arch)
-        spent = budget(target, T, eps, layout, weight_bound=bound)
-    except Refused as refused:
-        return None, layout, refused.reasons
-    return Constructed(layout.heads, layout.embed, spent.widths, spent.bound, spent.betas), layout, ()
+) -> tuple[list[Offer], tuple[Refusal, ...]]:
+    """What all builders offer, the first being what `build` makes, and what the others say."""
+    found = list(answers(target, arch, T, eps, weight_bound))
+    return [a for a in found if isinstance(a, Offer)], tuple(a for a in found if isinstance(a, Refusal))
 
 
-def _construction_reasons(constructed: Constructed | None, refusals: tuple[str, ...]) -> list[str]:
+def excludes(proved: Proved, arch: Architecture) -> bool:
+    """The theorem speaks about this architecture: its stated read-out is narrower than the proved width."""
+    return arch.width is not None and proved.width_at_eps is not None and arch.width[-1] < proved.width_at_eps
+
+
+def _embed(
+    target: Target, arch: Architecture, T: int, constructed: Constructed | None, count: Count
+) -> tuple[int, ...]:
+    if arch.embed is not None:
+        return arch.embed
     if constructed is None:
-        return [f"no construction: {reason}" for reason in refusals]
-    widths = ",".join(map(str, constructed.widths))
-    return [f"explicit weights exist: widths {widths}, certified error {constructed.bound:.3g}"]
+        return least_embed(target, arch, T, count)
+    return tuple(-(-total // h) * h for total, h in zip(constructed.embed, arch.heads, strict=True))
+
+
+def _construction_reasons(offers: list[Offer], refusals: tuple[Refusal, ...]) -> list[str]:
+    if not offers:
+        return [f"no construction: {reason}" for reason in refusal_words(refusals)]
+    first, *others = offers
+    widths = ",".join(map(str, first.widths))
+    made = f"explicit weights exist ({first.builder}): widths {widths}, certified error {first.bound:.3g}"
+    reasons = [f"{made}; the read-out is {first.readout}"]
+    if others:
+        reasons.append(f"also built by: {', '.join(offer.builder for offer in others)}")
+    return reasons
 
 
 def _occupancy_reasons(target: Target) -> list[str]:
@@ -176,14 +219,19 @@ def _bound_reasons(proved: Proved | None, arch: Architecture, silent: list[str])
             f"{proved.statement}: exponent {proved.exponent}, but at eps={proved.eps:g} it excludes no width",
             *silent,
         ]
-    reasons = [f"{proved.statement}: at eps={proved.eps:g} the read-out needs width {proved.width_at_eps:.3g} at least"]
-    if arch.width is not None:
-        relation = "below" if arch.width[-1] < proved.width_at_eps else "not below"
+    below = f"every read-out width below {proved.width_at_eps:.3g} is excluded"
+    reasons = [f"{proved.statement}: at eps={proved.eps:g} {below}"]
+    if arch.width is None:
+        reasons.append("the architecture leaves its width open, so a wide enough read-out is not excluded")
+    else:
+        relation = "below" if excludes(proved, arch) else "not below"
         reasons.append(f"the architecture's read-out width {arch.width[-1]} is {relation} that")
     return [*reasons, *silent]
 
 
-def _estimate_reasons(target: Target, counted: Counting, flow: FlowEstimate, T: int) -> list[str]:
+def _estimate_reasons(
+    target: Target, counted: Counting, flow: FlowEstimate, T: int, constructed: Constructed | None
+) -> list[str]:
     reasons = []
     need = counted.required[counted.used]
     if need is not None:
@@ -193,10 +241,14 @@ def _estimate_reasons(target: Target, counted: Counting, flow: FlowEstimate, T: 
             f"{counted.model}; smallest set {counted.smallest_set} of {T}, "
             + ("infeasible" if counted.exponent is None else f"exponent {counted.exponent}")
         )
+        if counted.exponent is None and (constructed is not None or flow.exponent == 0):
+            reasons.append(
+                "the count is too strict here: equation (5) runs one comparison tree inside a set, and a feed-forward "
+                "block that holds all tokens runs as many as the target has"
+            )
     if target.comparison(T).decomposes and counted.order > 1:
         reasons.append(
             "the score is a sum over a tree: attention shares inner maximisations, so the count overstates the need"
         )
-    way = "global aggregation by the CLS" if flow.modes[-1]["cls"] == "global" else "retrieval along the layout"
-    reasons.append(f"estimate by flow: {way}, exponent {flow.exponent}")
+    reasons.append(f"estimate by flow: {WAYS[flow.way]}, exponent {flow.exponent}")
     return reasons

@@ -84,7 +84,7 @@ def scale(target: Target | str, arch: Architecture | str, lengths: list[int], co
         counted = estimate_counting(target, arch, T, count)
         if counted.required[count] is None:
             raise InfoFlowError(f"expected a count this target has, {count!r} is not one; take another --count.")
-        flow = estimate_flow(target, arch, T, counted.dimension)
+        flow = estimate_flow(target, arch, T, count)
         rows.append(Row(T, counted.required[count], counted.smallest_set, counted.exponent, flow.exponent))
     first = first_positive(target, arch, lengths[0], lengths[-1], count)
     return Scaling(target.spelling, arch, count, tuple(rows), first)

@@ -26,14 +26,18 @@ def prediction_table(prediction: "Prediction") -> str:
     ]
     if p.constructed is not None:
         c = p.constructed
-        lines.append(f"constructed  embed {_list(c.embed)}, widths {_list(c.widths)}, certified error {c.bound:.3g}")
+        sizes = f"embed {_list(c.embed)}, widths {_list(c.widths)}"
+        lines.append(f"constructed  by the {c.builder}: {sizes}, certified error {c.bound:.3g}")
     if p.proved is not None:
         width = (
             "no width excluded at this eps"
             if p.proved.width_at_eps is None
-            else f"width >= {p.proved.width_at_eps:.3g}"
+            else f"every read-out width below {p.proved.width_at_eps:.3g} is excluded"
         )
         lines.append(f"proved       {width}, exponent {p.proved.exponent}")
+    if p.arch.embed is None:
+        why = "construction" if p.constructed is not None else "cheapest flow"
+        lines.append(f"embed        left open; {_list(p.embed)} is the least that serves the {why}")
     k = p.counting
     exponent = "infeasible" if k.exponent is None else f"exponent {k.exponent}"
     lines.append(
@@ -44,7 +48,9 @@ def prediction_table(prediction: "Prediction") -> str:
     if p.temperature is not None:
         lines += _temperature_lines(p.temperature)
     lines.append("")
-    for reason in p.reasons:
+    says = p.proved is not None and p.proved.width_at_eps is not None
+    notes = [f"the bound assumes: {'; '.join(p.proved.assumes)}"] if says and p.proved is not None else []
+    for reason in (*p.reasons, *notes):
         lines += wrap(reason, 110, initial_indent="- ", subsequent_indent="  ")
     return "\n".join(lines)
 
