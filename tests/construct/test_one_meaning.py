@@ -55,7 +55,7 @@ def save_step(path):
 
 
 def save_occupancy(path):
-    return iflow.build("triangle_center:d=1", 4, 3.0).save(path)
+    return iflow.build("triangle_center:d=1", 4, 3.0, weight_bound=None).save(path)
 
 
 SAVED = {
