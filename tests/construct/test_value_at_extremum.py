@@ -174,7 +174,7 @@ def test_predict_plan_and_trace(spelling):
 
 def test_what_a_read_needs():
     line = Extremum(TreeScore.linear([1.0]))
-    with pytest.raises(iflow.InfoFlowError, match="margin above 0"):
+    with pytest.raises(iflow.InfoFlowError, match="margin to be a finite number above 0"):
         ValueAtExtremum(line, Polynomial.identity(1), margin=0.0)
     with pytest.raises(iflow.InfoFlowError, match="vertex below 1"):
         ValueAtExtremum(line, Polynomial.identity(1), vertex=1)

@@ -133,7 +133,7 @@ def test_a_users_own_file(tmp_path: Path) -> None:
     F = asked_target(f"{file}:F")
     assert F.spelling == f"{file}:F"
     assert F(X) == pairwise_max(D=1)(X)
-    for name, message in (("G", "did you mean|known: F"), ("number", "to be a Target, got int"), ("1", "file.py:NAME")):
+    for name, message in (("G", "did you mean|known: F"), ("number", "a function, got int"), ("1", "file.py:NAME")):
         with pytest.raises(InfoFlowError, match=message):
             asked_target(f"{file}:{name}")
     with pytest.raises(InfoFlowError, match="named target"):

@@ -13,6 +13,7 @@ from typing import Any
 from infoflow.architecture import Architecture, from_hugging_face
 from infoflow.errors import InfoFlowError, unknown
 from infoflow.targets import Target, parse
+from infoflow.targets.spelling import target_of
 
 
 def names_code(spelling: str) -> bool:
@@ -22,13 +23,13 @@ def names_code(spelling: str) -> bool:
 
 
 def asked_target(spelling: str) -> Target:
-    """The target an argument names: one of ours, or one in the user's file."""
+    """The target an argument names: one of ours, or one in the user's file, a Target or a function `def F(X, d=3)`."""
     if not names_code(spelling):
         return parse(spelling)
     found, path, name = run(spelling, Target)
-    if not isinstance(found, Target):
-        raise InfoFlowError(f"expected {name} in {path} to be a Target, got {type(found).__name__}.")
-    return replace(found, spelling=f"{path}:{name}")
+    if not isinstance(found, Target) and not callable(found):
+        raise InfoFlowError(f"expected {name} in {path} to be a Target or a function, got {type(found).__name__}.")
+    return replace(target_of(found), spelling=f"{path}:{name}")
 
 
 def asked_architecture(spelling: str) -> Architecture:

@@ -25,7 +25,7 @@ from infoflow.flow.budget import budget
 from infoflow.flow.layout import Refused
 from infoflow.flow.normal_form import box
 from infoflow.nn import Transformer
-from infoflow.targets.spelling import parse, target_of
+from infoflow.targets.spelling import TargetLike, parse, target_of
 from infoflow.targets.target import Target
 
 MOST_NAMED = 8  # deviating entries that are named before "and N more"
@@ -33,7 +33,7 @@ MOST_NAMED = 8  # deviating entries that are named before "and N more"
 
 def certify(
     network: Any,
-    target: Target | str | None = None,
+    target: TargetLike | None = None,
     T: int | None = None,
     seconds: float = 10.0,
     seed: int = 0,
@@ -73,7 +73,7 @@ def certify(
     return _shortened(certificate)
 
 
-def whole_target(network: Any, target: Target | str | None) -> Target:
+def whole_target(network: Any, target: TargetLike | None) -> Target:
     """The target a network is compared with: its own outer map's, the given one, or the one its file names."""
     if isinstance(network, WithOuter):
         return network.target

@@ -16,8 +16,8 @@ from infoflow.flow.factors import factors_of
 from infoflow.flow.layout import Layout, Refused
 from infoflow.flow.normal_form import box
 from infoflow.nn import Transformer
-from infoflow.targets.spelling import target_of
-from infoflow.targets.target import OuterNetwork, Target
+from infoflow.targets.spelling import TargetLike, target_of
+from infoflow.targets.target import OuterNetwork, Target, WholeSequence
 
 RULES = ("chebyshev", "plain", "exponential_head", "memory_head", "occupancy")
 ARITHMETIC = "float64 with rounding allowance"
@@ -25,11 +25,15 @@ ASSUMPTIONS = (
     "IEEE float64, round to nearest, exp and tanh within 4 units in the last place",
     "sums in any order",
 )
+BUILDABLE = (
+    "build takes extrema of scores that are sums over a tree, k-th largest values (k <= 2), sums of fixed positions, "
+    "values read at an extremum, and in low dimension extrema of scores with a Lipschitz constant"
+)
 DRAWN = 2**20  # numbers drawn at most to measure a share
 
 
 def build(
-    target: Target | str,
+    target: TargetLike,
     T: int,
     eps: float,
     arch: Architecture | str | None = None,
@@ -55,7 +59,10 @@ def build(
         if isinstance(answer, Offer):
             return _write(answer, target, T, eps, domain, weight_bound, rule)
         refusals.append(answer)
-    raise Refused(refusal_words(refusals), refusals[0].kind)
+    words = refusal_words(refusals)
+    if any(isinstance(term, WholeSequence) for term in target.terms):
+        words.append(BUILDABLE)
+    raise Refused(words, refusals[0].kind)
 
 
 def _write(offer: Offer, target: Target, T: int, eps: float, domain: Any, weight_bound: float | None, rule: str) -> Any:

@@ -27,7 +27,7 @@ from infoflow.errors import InfoFlowError
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import TreeScore, tree_form
 from infoflow.targets.target import OuterNetwork, Target
-from infoflow.targets.terms import Extremum, KthLargest, PositionSum, ValueAtExtremum
+from infoflow.targets.terms import Extremum, KthLargest, PositionSum, ValueAtExtremum, WholeSequence
 
 # feature -> coefficient; a feature is an exponent tuple, a frozenset of positions or one position (an int)
 Functional = dict[Any, float]
@@ -225,6 +225,8 @@ def _draft(index: int, term: Any, T: int, centre: np.ndarray, half: np.ndarray) 
     if isinstance(term, ValueAtExtremum):
         draft, reasons = _draft_extremum(index, term.extremum, T, centre, half, term.vertex, term.margin)
         return (draft, reasons) if draft is None else (_read_at_winner(draft, term, centre, half), [])
+    if isinstance(term, WholeSequence):
+        return None, [f"{name} is a function that can be called but not read"]
     if not isinstance(term, Extremum):
         return None, [f"{name} is a {type(term).__name__}, which is not an extremum of a score"]
     return _draft_extremum(index, term, T, centre, half)

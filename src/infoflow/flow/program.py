@@ -15,7 +15,8 @@ from infoflow.architecture import Architecture
 from infoflow.flow.layout import Layout, Refused, lay_out
 from infoflow.flow.normal_form import Message, normal_form
 from infoflow.flow.sets import GlobalHead, Head, MaxHead, PositionHead, RowScores, Slot, State
-from infoflow.targets import Extremum, KthLargest, PositionSum, Target, TreeScore, ValueAtExtremum, tree_form
+from infoflow.targets import Extremum, KthLargest, PositionSum, Target, TreeScore, tree_form
+from infoflow.targets.comparison import compared
 
 
 def flow_layout(target: Target, arch: Architecture, T: int) -> Layout:
@@ -149,9 +150,7 @@ def _known(state: State, layout: Layout, target: Target, index: int, vertex: int
 
 
 def _compared(target: Target, index: int) -> Extremum | KthLargest | PositionSum:
-    """The term as a comparison: what is read at the winner does not say who wins."""
-    term = target.terms[index]
-    return term.extremum if isinstance(term, ValueAtExtremum) else term
+    return compared(target.terms[index])
 
 
 def _own_score(term: object, root: int, vertex: int, X: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from infoflow.flow.program import choose
 from infoflow.flow.sets import MaxHead, PositionHead, Slot, Step, Ties, pack, simulate, sizes, unpack
 from infoflow.targets import Target
 from infoflow.targets.arrays import as_tokens, on_host
-from infoflow.targets.spelling import target_of
+from infoflow.targets.spelling import TargetLike, target_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -117,7 +117,7 @@ class Flow:
         return "\n".join(lines)
 
 
-def trace(target: Target | str, arch: Architecture | str, X: Any, ties: Ties = "first", cls_skip: bool = True) -> Flow:
+def trace(target: TargetLike, arch: Architecture | str, X: Any, ties: Ties = "first", cls_skip: bool = True) -> Flow:
     """The information flow of the tokens X (T, d), with the heads the target's layout gives them.
 
     Each head scores by what its query and keys know: a token's own value and the messages it has received. Where the

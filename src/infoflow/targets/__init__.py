@@ -13,6 +13,7 @@ A target is an outer map over extrema of scores. A new one takes five lines:
 
 from infoflow.targets.bounds import lipschitz, score_bound, score_range
 from infoflow.targets.comparison import Comparison
+from infoflow.targets.functions import function
 from infoflow.targets.named import (
     NAMED,
     Named,
@@ -34,7 +35,7 @@ from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import CallableScore, Edge, NormOfSum, Score, TreeScore, factor, tree_form
 from infoflow.targets.spelling import parse
 from infoflow.targets.target import OuterNetwork, Target
-from infoflow.targets.terms import Extremum, KthLargest, PositionSum, Term, ValueAtExtremum
+from infoflow.targets.terms import Extremum, KthLargest, PositionSum, Term, ValueAtExtremum, WholeSequence
 from infoflow.targets.trees import ComparisonTree, comparison_trees, covers
 
 __all__ = [
@@ -55,12 +56,14 @@ __all__ = [
     "Term",
     "TreeScore",
     "ValueAtExtremum",
+    "WholeSequence",
     "chain",
     "closest_pair",
     "comparison_trees",
     "covers",
     "d_retrieval",
     "factor",
+    "function",
     "kth_largest",
     "lipschitz",
     "max_plus_min",

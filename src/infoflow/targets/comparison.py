@@ -8,6 +8,9 @@ For D extrema over k-tuples, nothing looping over T:
   order and repeats are free;
 - `lower`: the bound of the argument in D.1, D (T - D) for k = 1 and C(T, k) - min(k D, T) for k >= 2, given only where
   the argument applies; `basis` says so, or why not.
+
+For a function that can only be called, dimension and number of trees are estimated on samples (`targets.estimates`),
+`estimated` is true and `basis` says what was seen.
 """
 
 import math
@@ -16,10 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from infoflow.errors import InfoFlowError
+from infoflow.targets.estimates import estimate
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import TreeScore, tree_form
 from infoflow.targets.target import Target
-from infoflow.targets.terms import Extremum, KthLargest, PositionSum, ValueAtExtremum
+from infoflow.targets.terms import Extremum, KthLargest, PositionSum, Term, ValueAtExtremum, WholeSequence
 
 MOST_DIGITS = 4000  # of an exact count: Python itself prints no more than 4300
 
@@ -36,7 +40,9 @@ class Comparison:
     unordered_with_repetition: int | None
     unordered_distinct: int | None
     decomposes: bool  # every score is a sum over a tree, so attention can share inner maximisations
-    basis: str  # the argument behind `lower`, or why there is none
+    basis: str  # the argument behind `lower`, or why there is none, or the samples behind an estimate
+    estimated: bool = False
+    active: int = 0  # tokens that were seen to have a derivative at once, where this is an estimate
 
     @property
     def required(self) -> dict[str, int | None]:
@@ -50,13 +56,11 @@ class Comparison:
 
 def comparison(target: Target, T: int) -> Comparison:
     target.check_length(T)
-    terms = [term.extremum if isinstance(term, ValueAtExtremum) else term for term in target.terms]  # what is compared
+    if any(isinstance(term, WholeSequence) for term in target.terms):
+        return _estimated(target, T)
+    terms = [compared(term) for term in target.terms]
     dimension = max(_dimension(term) for term in terms)
-    if dimension * math.log10(T + 1) > MOST_DIGITS:
-        raise InfoFlowError(
-            f"expected counts of comparisons of at most {MOST_DIGITS} digits, tuples of {dimension} of {T} tokens have "
-            f"{dimension * math.log10(T + 1):.0f}; take a smaller T or smaller tuples."
-        )
+    _check_digits(dimension, T)
     lower, basis = _lower(target, T)
     return Comparison(
         T=T,
@@ -71,7 +75,43 @@ def comparison(target: Target, T: int) -> Comparison:
     )
 
 
+def _estimated(target: Target, T: int) -> Comparison:
+    """The counts of `trees` extrema over tuples of `dimension` tokens, as they look on samples."""
+    found = estimate(target, T)
+    k, D = found.dimension, found.trees
+    _check_digits(k, T)
+    known = not found.everything
+    return Comparison(
+        T=T,
+        dimension=k,
+        order=k,
+        lower=None,
+        ordered=D * (T**k - 1) if known else None,
+        unordered_with_repetition=D * (math.comb(T + k - 1, k) - 1) if known else None,
+        unordered_distinct=D * (math.comb(T, k) - 1) if known and k <= T else None,
+        decomposes=False,
+        basis=str(found),
+        estimated=True,
+        active=found.active,
+    )
+
+
+def _check_digits(dimension: int, T: int) -> None:
+    digits = dimension * math.log10(T + 1)
+    if digits > MOST_DIGITS:
+        raise InfoFlowError(
+            f"expected counts of comparisons of at most {MOST_DIGITS} digits, tuples of {dimension} of {T} tokens have "
+            f"{digits:.0f}; take a smaller T or smaller tuples."
+        )
+
+
 Compared = Extremum | KthLargest | PositionSum
+
+
+def compared(term: Term) -> Compared:
+    """The term as a comparison: what is read at a winner does not say who wins."""
+    assert not isinstance(term, WholeSequence)
+    return term.extremum if isinstance(term, ValueAtExtremum) else term
 
 
 def _dimension(term: Compared) -> int:

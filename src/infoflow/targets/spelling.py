@@ -4,17 +4,23 @@ A spelling may come from anywhere: a header, a store, a request. Nothing here ca
 (`file.py:NAME` as an argument) stands in `infoflow.commands.own_code`, which no room can import.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from infoflow.arguments import shown
 from infoflow.errors import InfoFlowError, unknown
+from infoflow.targets.functions import of_callable
 from infoflow.targets.named import NAMED
 from infoflow.targets.target import Target
 
+TargetLike = Target | str | Callable[..., Any]
 
-def target_of(target: Target | str) -> Target:
-    """A target as it is, or the one a spelling names: every verb takes either."""
-    return target if isinstance(target, Target) else parse(target)
+
+def target_of(target: TargetLike) -> Target:
+    """A target as it is, the one a spelling names, or a plain function `def F(X, d=3)`: every verb takes all three."""
+    if isinstance(target, Target):
+        return target
+    return of_callable(target) if callable(target) else parse(target)
 
 
 def parse(spelling: str) -> Target:

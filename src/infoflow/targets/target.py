@@ -26,12 +26,21 @@ from infoflow.targets.arrays import (
 )
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import differentiate
-from infoflow.targets.terms import Extremum, KthLargest, PositionSum, Term, ValueAtExtremum
+from infoflow.targets.terms import Extremum, KthLargest, PositionSum, Term, ValueAtExtremum, WholeSequence
 
 if TYPE_CHECKING:
     from infoflow.targets.comparison import Comparison
 
-__all__ = ["Extremum", "KthLargest", "OuterNetwork", "PositionSum", "Target", "Term", "ValueAtExtremum"]
+__all__ = [
+    "Extremum",
+    "KthLargest",
+    "OuterNetwork",
+    "PositionSum",
+    "Target",
+    "Term",
+    "ValueAtExtremum",
+    "WholeSequence",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,12 +127,12 @@ class Target:
 
     @QUIET
     def winners(self, X: Array) -> tuple[Array, ...]:
-        """X (..., T, d) -> for each term its winning positions (..., arity), 0-based."""
+        """X (..., T, d) -> for each term its winning positions (..., arity), 0-based; all T for a function of them."""
         parts, lead = self._parts(detach(as_tokens(X, self.dim)))
         found = [self._find(part)[0] for part in parts]
         return tuple(
-            concatenate([positions[number] for positions in found], 0).reshape((*lead, term.arity))
-            for number, term in enumerate(self.terms)
+            concatenate([positions[number] for positions in found], 0).reshape((*lead, found[0][number].shape[-1]))
+            for number in range(len(self.terms))
         )
 
     @QUIET
@@ -243,6 +252,9 @@ class Target:
                 weight = outer_slope[:, first : first + term.values]
                 first += term.values
                 slope = (weight[:, :, None, None] * term.gradient(at)).sum(1)  # (B, k, d)
+                if isinstance(term, WholeSequence):  # its tokens stand where they stand
+                    total = slope if total is None else total + slope
+                    continue
                 for v in range(term.arity):
                     here = (T[None, :] == positions[:, v : v + 1])[:, :, None]
                     part = here * slope[:, v][:, None, :]

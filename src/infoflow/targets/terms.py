@@ -1,11 +1,12 @@
 """Terms: the numbers (or vectors) an outer map is applied to. Each finds its winning positions and its value there."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from infoflow.arguments import number
 from infoflow.errors import InfoFlowError
 from infoflow.targets import distinct_search, enumeration, native, norm_search, tree_search
 from infoflow.targets.arrays import (
@@ -22,7 +23,7 @@ from infoflow.targets.arrays import (
     two_largest,
 )
 from infoflow.targets.polynomial import Polynomial
-from infoflow.targets.score import CallableScore, NormOfSum, Score, TreeScore, tree_form
+from infoflow.targets.score import CallableScore, NormOfSum, Score, TreeScore, differentiate, tree_form
 
 # Measured on one core: features of pairs, pairs of a search for three, tuples one by one.
 PAIRS_A_SECOND, TRIPLES_A_SECOND, TUPLES_A_SECOND = 2e8, 7e7, 3e6
@@ -151,8 +152,7 @@ class ValueAtExtremum:
                 f"expected a vertex below {self.arity} and a map of tokens of dimension {self.dim}, "
                 f"got vertex {self.vertex} and a map of dimension {self.read.inputs}."
             )
-        if not (np.isfinite(self.margin) and self.margin > 0):
-            raise InfoFlowError(f"expected a margin above 0, got {self.margin}; at a tie the value jumps.")
+        object.__setattr__(self, "margin", number("margin", self.margin, above=0))
 
     @property
     def arity(self) -> int:
@@ -279,7 +279,50 @@ class PositionSum:
         return broadcast(unit, (*tokens.shape[:-2], self.dim, self.arity, self.dim))
 
 
-Term = Extremum | KthLargest | PositionSum | ValueAtExtremum
+@dataclass(frozen=True, eq=False)
+class WholeSequence:
+    """Any function of the whole sequence, (..., T, d) -> (...) or (..., values): nobody wins, any token may matter."""
+
+    function: Callable[[Any], Any]
+    dim: int
+    values: int = 1
+    name: str = ""
+
+    @property
+    def arity(self) -> int:
+        return 1  # at least; `targets.estimates` says more
+
+    def check_length(self, T: int) -> None:
+        pass
+
+    def search_seconds(self, T: int) -> float:
+        return self.dim * T / TUPLES_A_SECOND
+
+    def winners(self, X: Array) -> Array:
+        return broadcast(indices(np.arange(X.shape[1]), X), (X.shape[0], X.shape[1]))
+
+    def value(self, tokens: Array) -> Array:
+        lead = tuple(tokens.shape[:-2])
+        values = self.function(tokens)
+        if self.values == 1 and tuple(values.shape) == lead:
+            return values[..., None]
+        if tuple(values.shape) != (*lead, self.values):
+            wanted = lead if self.values == 1 else (*lead, self.values)
+            raise InfoFlowError(
+                f"expected the function to map {tuple(tokens.shape)} to {wanted}, got {tuple(values.shape)}."
+            )
+        return values
+
+    def gradient(self, tokens: Array) -> Array:
+        """By automatic differentiation, in torch."""
+
+        def output(j: int) -> Callable[[Array], Array]:
+            return lambda x: self.value(x)[..., j]
+
+        return stack([differentiate(output(j), tokens) for j in range(self.values)], -3)
+
+
+Term = Extremum | KthLargest | PositionSum | ValueAtExtremum | WholeSequence
 
 
 def _position_set(positions: tuple[int, ...]) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from infoflow.errors import InfoFlowError
 from infoflow.targets.target import Target
-from infoflow.targets.terms import Extremum, KthLargest, PositionSum, Term, ValueAtExtremum
+from infoflow.targets.terms import Extremum, KthLargest, PositionSum, Term, ValueAtExtremum, WholeSequence
 
 IndexSet = tuple[int, ...]
 NodeFunction = Callable[[Float[np.ndarray, "k d"]], float]
@@ -99,6 +99,8 @@ def covers(trees: Sequence[ComparisonTree], target: Target, X: Float[np.ndarray,
 
 
 def _trees(term: Term, T: int, leaves: Leaves) -> list[ComparisonTree]:
+    if isinstance(term, WholeSequence):
+        raise InfoFlowError("expected extrema for trees of comparison, got a function that can only be called.")
     if isinstance(term, ValueAtExtremum):
         return _trees(term.extremum, T, leaves)
     if isinstance(term, PositionSum):

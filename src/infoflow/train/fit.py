@@ -14,8 +14,7 @@ import torch
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError, unknown
 from infoflow.progress import Progress
-from infoflow.targets import Target
-from infoflow.targets.spelling import target_of
+from infoflow.targets.spelling import TargetLike, target_of
 from infoflow.train import checkpoint
 from infoflow.train.device import check_device
 from infoflow.train.engines.board import Board, Stop
@@ -30,7 +29,7 @@ ENGINES = ("local", "ray")
 
 
 def fit(
-    target: Target | str,
+    target: TargetLike,
     arch: Architecture | str,
     T: int,
     seeds: int | Iterable[int] = 16,

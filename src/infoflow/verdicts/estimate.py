@@ -37,6 +37,8 @@ class Counting:
     smallest_set: int | None
     feasible: bool | None
     exponent: Fraction | None
+    estimated: bool = False  # dimension and requirement are themselves estimates, made on samples
+    basis: str = ""  # what was seen on them
     kind: str = "estimate"
 
 
@@ -64,11 +66,12 @@ def estimate_counting(target: Target, arch: Architecture, T: int, count: Count =
         why = found.basis if count == "lower" else "it is not defined for this target"
         raise InfoFlowError(f"expected a count this target has, {count!r} is not one: {why}; take --count ordered.")
     model = counting.capacity_count(T, arch.heads, b)
+    seen = (found.estimated, found.basis if found.estimated else "")
     if required is None:
-        return Counting(b, found.order, found.required, count, model, None, None, None)
+        return Counting(b, found.order, found.required, count, model, None, None, None, *seen)
     smallest = counting.smallest_set(required, T, arch.heads, b)
     exponent = counting.counting_exponent(required, T, target.dim, arch.heads, arch.embeds, b)
-    return Counting(b, found.order, found.required, count, model, smallest, smallest <= T, exponent)
+    return Counting(b, found.order, found.required, count, model, smallest, smallest <= T, exponent, *seen)
 
 
 def estimate_flow(target: Target, arch: Architecture, T: int, count: Count = "ordered") -> FlowEstimate:
@@ -107,18 +110,20 @@ def _flows(target: Target, arch: Architecture, embed: tuple[int, ...], T: int, c
     except Refused as refused:
         required = found.required[count]
         if refused.kind == "target" and required is not None:
-            yield from _set_flow(target, arch, embed, T, found.dimension, required)
+            yield from _set_flow(target, arch, embed, T, found.dimension, required, found.active)
     yield _global_flow(target, arch, embed, T, found.dimension)
 
 
 def _set_flow(
-    target: Target, arch: Architecture, embed: tuple[int, ...], T: int, dimension: int, required: int
+    target: Target, arch: Architecture, embed: tuple[int, ...], T: int, dimension: int, required: int, active: int
 ) -> Iterator[FlowEstimate]:
-    """Everybody retrieves with every head; the least cost at which the sets count enough, if they ever do."""
+    """Everybody retrieves with every head; the least cost at which the sets count enough, if they ever do, and the CLS
+    ends with the `active` tokens that a function was seen to depend on."""
     shape = (T, target.dim, arch.heads, embed)
     tau = counting.counting_exponent(required, *shape, dimension, within_heads=True)
-    if tau is None:
+    if tau is None or counting.cls_capacity(arch.heads, T)[-1] < min(active, T):
         return
+    tau = max(tau, counting.cost(min(active, T), target.dim, embed[-1]))
     tokens, cls = counting.sizes_at(tau, *shape, within_heads=True)
     both: dict[str, Mode] = {"tokens": "max", "cls": "max"}
     last: dict[str, Mode] = {"tokens": "skip", "cls": "max"}

@@ -10,7 +10,7 @@ from infoflow.errors import InfoFlowError
 from infoflow.flow.layout import Layout, Refused, schedules
 from infoflow.flow.program import skeleton
 from infoflow.targets import Target
-from infoflow.targets.spelling import target_of
+from infoflow.targets.spelling import TargetLike, target_of
 from infoflow.verdicts.estimate import WAYS, Count, estimate_flow, least_embed
 from infoflow.verdicts.predict import check_call
 from infoflow.verdicts.tables import columns
@@ -63,7 +63,7 @@ class Plan:
 
 
 def plan(
-    target: Target | str,
+    target: TargetLike,
     T: int,
     max_layers: int = 6,
     max_heads: int = 8,
@@ -126,11 +126,14 @@ def _by_estimate(
         embed = least_embed(target, Architecture(heads), T, count)
         flow = estimate_flow(target, Architecture(heads, embed), T, count)
         options.append(_option(target, T, heads, embed, f"{WAYS[flow.way]}, sets of {max(flow.cls_sets)} positions"))
-    reasons = (
+    reasons = [
         f"estimate ({count} count), not a construction: {'; '.join(refusals)}",
         "a set of M positions is charged M d / E - 1; these embeddings make that 0",
-    )
-    return Plan(target.spelling, T, "estimate", _explain(_pareto(options)), reasons)
+    ]
+    found = target.comparison(T)
+    if found.estimated:
+        reasons.append(f"the number of tokens compared at once is {found.basis}")
+    return Plan(target.spelling, T, "estimate", _explain(_pareto(options)), tuple(reasons))
 
 
 def _head_vectors(target: Target, T: int, max_layers: int, max_heads: int) -> list[tuple[int, ...]]:

@@ -8,7 +8,7 @@ from infoflow.architecture import Architecture
 from infoflow.construct.offers import Builder, Offer, Refusal, answers, refusal_words
 from infoflow.flow.trace import check_length
 from infoflow.targets import Extremum, PositionSum, Target, ValueAtExtremum, tree_form
-from infoflow.targets.spelling import target_of
+from infoflow.targets.spelling import TargetLike, target_of
 from infoflow.verdicts.bounds import Proved, lower_bounds
 from infoflow.verdicts.estimate import (
     WAYS,
@@ -80,7 +80,7 @@ class Prediction:
 
 
 def predict(
-    target: Target | str,
+    target: TargetLike,
     arch: Architecture | str,
     T: int,
     eps: float = 1e-2,
@@ -111,7 +111,7 @@ def predict(
     elif proved is not None and excludes(proved, arch):
         verdict = "proved hard"
     reasons = [
-        *_construction_reasons(offers, refusals),
+        *_construction_reasons(offers, refusals, target),
         *([] if constructed is not None else _occupancy_reasons(target)),
         *_mask_reasons(target, arch),
         *_position_reasons(target, arch),
@@ -166,13 +166,14 @@ def _embed(
     return tuple(-(-total // h) * h for total, h in zip(constructed.embed, arch.heads, strict=True))
 
 
-def _construction_reasons(offers: list[Offer], refusals: tuple[Refusal, ...]) -> list[str]:
+def _construction_reasons(offers: list[Offer], refusals: tuple[Refusal, ...], target: Target) -> list[str]:
     if not offers:
         return [f"no construction: {reason}" for reason in refusal_words(refusals)]
     first, *others = offers
     widths = ",".join(map(str, first.widths))
     made = f"explicit weights exist ({first.builder}): widths {widths}, certified error {first.bound:.3g}"
-    reasons = [f"{made}; the read-out is {first.readout}"]
+    where = f" on inputs {target.condition}" if target.condition else ""
+    reasons = [f"{made}{where}; the read-out is {first.readout}"]
     if others:
         reasons.append(f"also built by: {', '.join(offer.builder for offer in others)}")
     return reasons
@@ -232,7 +233,7 @@ def _bound_reasons(proved: Proved | None, arch: Architecture, silent: list[str])
 def _estimate_reasons(
     target: Target, counted: Counting, flow: FlowEstimate, T: int, constructed: Constructed | None
 ) -> list[str]:
-    reasons = []
+    reasons = [f"the number of tokens compared at once is {counted.basis}"] if counted.estimated else []
     need = counted.required[counted.used]
     if need is not None:
         relation = "reaches" if counted.model >= need else "falls short of"

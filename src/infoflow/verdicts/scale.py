@@ -12,7 +12,7 @@ from infoflow.errors import InfoFlowError
 from infoflow.flow import counting
 from infoflow.flow.trace import check_length
 from infoflow.targets import Target
-from infoflow.targets.spelling import target_of
+from infoflow.targets.spelling import TargetLike, target_of
 from infoflow.verdicts.estimate import Count, estimate_counting, estimate_flow
 from infoflow.verdicts.tables import columns
 
@@ -45,6 +45,7 @@ class Scaling:
     count: Count
     rows: tuple[Row, ...]
     first_positive_T: int | None
+    basis: str = ""  # where the requirement is itself an estimate: what was seen, at the last length
     kind: str = "estimate"
 
     def to_json(self) -> dict[str, Any]:
@@ -59,7 +60,8 @@ class Scaling:
         first = self.first_positive_T
         last = "never in this range" if first is None else f"first at T={first}"
         title = f"{self.target}  {self.arch}  (estimates)"
-        return f"{title}\n\n{columns(head, rows)}\n\ncounting exponent positive: {last}"
+        seen = f"\nthe number of tokens compared at once is {self.basis}" if self.basis else ""
+        return f"{title}\n\n{columns(head, rows)}\n\ncounting exponent positive: {last}{seen}"
 
     def figure(self) -> "Figure":
         from infoflow.verdicts.figures import draw_exponents
@@ -71,7 +73,7 @@ class Scaling:
         return draw_exponents([row.T for row in self.rows], series, self.target)
 
 
-def scale(target: Target | str, arch: Architecture | str, lengths: list[int], count: Count = "ordered") -> Scaling:
+def scale(target: TargetLike, arch: Architecture | str, lengths: list[int], count: Count = "ordered") -> Scaling:
     """The exponents at each length, and the first length in their range where the counting exponent is positive."""
     target, arch = target_of(target), Architecture.of(arch)
     if not isinstance(lengths, Sequence) or isinstance(lengths, str) or not lengths:
@@ -79,15 +81,17 @@ def scale(target: Target | str, arch: Architecture | str, lengths: list[int], co
     lengths = sorted({arguments.integer("a length", T) for T in lengths})
     check_length(target, lengths[0])
     cost.work(len(lengths) * arch.layers, ROWS_A_SECOND, f"the exponents at {len(lengths)} lengths", "their number")
-    rows = []
+    rows, basis = [], ""
     for T in lengths:
         counted = estimate_counting(target, arch, T, count)
         if counted.required[count] is None:
-            raise InfoFlowError(f"expected a count this target has, {count!r} is not one; take another --count.")
+            why = f": {counted.basis}; predict gives its flow" if counted.estimated else "; take another --count"
+            raise InfoFlowError(f"expected a count this target has, {count!r} is not one{why}.")
+        basis = counted.basis
         flow = estimate_flow(target, arch, T, count)
         rows.append(Row(T, counted.required[count], counted.smallest_set, counted.exponent, flow.exponent))
     first = first_positive(target, arch, lengths[0], lengths[-1], count)
-    return Scaling(target.spelling, arch, count, tuple(rows), first)
+    return Scaling(target.spelling, arch, count, tuple(rows), first, basis)
 
 
 def first_positive(target: Target, arch: Architecture, low: int, high: int, count: Count) -> int | None:

@@ -39,10 +39,13 @@ def prediction_table(prediction: "Prediction") -> str:
         why = "construction" if p.constructed is not None else "cheapest flow"
         lines.append(f"embed        left open; {_list(p.embed)} is the least that serves the {why}")
     k = p.counting
-    exponent = "infeasible" if k.exponent is None else f"exponent {k.exponent}"
-    lines.append(
-        f"counting     dimension {k.dimension}, order {k.order}, set of {k.smallest_set}, {exponent}  ({k.kind})"
-    )
+    seen = " (estimated)" if k.estimated else ""
+    if k.required[k.used] is None:
+        counted = f"no {k.used} count for this target"
+    else:
+        exponent = "infeasible" if k.exponent is None else f"exponent {k.exponent}"
+        counted = f"dimension {k.dimension}{seen}, order {k.order}{seen}, set of {k.smallest_set}, {exponent}"
+    lines.append(f"counting     {counted}  ({k.kind})")
     modes = "; ".join(f"layer {l}: {m['tokens']}/{m['cls']}" for l, m in enumerate(p.flow.modes, 1))
     lines.append(f"flow         {modes} (tokens/CLS), exponent {p.flow.exponent}  ({p.flow.kind})")
     if p.temperature is not None:
