@@ -32,11 +32,11 @@ def main() -> None:
     options = parser.parse_args()
     named = {json.loads(line)["name"] for line in options.cells.read_text().splitlines()}
     cells = [cell.name for cell in drawn(options.targets) if cell.name in named][:: options.every]
-    with multiprocessing.get_context("spawn").Pool(options.workers, _start, (options,)) as pool:
-        with open(options.out, "w", encoding="utf-8") as file:
-            for record in pool.imap_unordered(_floor, cells):
-                file.write(json.dumps(record) + "\n")
-                file.flush()
+    pool = multiprocessing.get_context("spawn").Pool(options.workers, _start, (options,))
+    with pool, open(options.out, "w", encoding="utf-8") as file:
+        for record in pool.imap_unordered(_floor, cells):
+            file.write(json.dumps(record) + "\n")
+            file.flush()
 
 
 def drawn(targets: int) -> list[Cell]:
@@ -63,7 +63,7 @@ def _floor(name: str) -> dict[str, Any]:
         y.unsqueeze(-1) if y.ndim == 1 else y,
         cell.arch.embed[-1],
     )
-    return {"name": name, "floors": found, "seconds": round(time.time() - began, 2)}
+    return {"name": name, "floors": found.ends, "ways": found.ways, "seconds": round(time.time() - began, 2)}
 
 
 if __name__ == "__main__":

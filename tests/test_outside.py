@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 import infoflow
 from infoflow import cli
@@ -139,6 +139,22 @@ def test_no_command_runs_what_a_header_names(saved: list[Saved], tmp_path: Path,
     assert "code is run only when an argument" in str(done.exception)
 
 
+def ends_well(done: Result) -> None:
+    """A result, or one sentence and an exit code: no traceback."""
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        ending = cli.ending_of(done.exception)
+        assert ending is not None, repr(done.exception)
+        assert "\n" not in ending[0]
+
+
+@pytest.mark.parametrize("T", [100_000, 10**9, 10**30, -1, 0, True, "8", 8.0, None])
+def test_no_header_asks_for_more_memory_than_there_is(saved: list[Saved], tmp_path: Path, T: Any) -> None:
+    kind, tensors, header = saved[0]
+    path = files.write(tmp_path / "foreign.safetensors", kind, tensors, {**header, "T": T})
+    for command in ("probe", "certify", "refute"):
+        ends_well(CliRunner().invoke(cli.cli, [command, str(path)]))  # certify has a bound for many a length
+
+
 def test_an_argument_runs_it(tmp_path: Path) -> None:
     """The mark of the tests above is left when the code does run."""
     mark = tmp_path / "it_ran"
@@ -252,7 +268,7 @@ def test_hostile_folders_are_one_sentence(tmp_path: Path) -> None:
     folder = hugging_face(tmp_path / "m", tmp_path / "mark")
     config = (folder / "config.json").read_text()
     for entries, message in (
-        ({"num_hidden_layers": 10**9}, "at most 4096"),
+        ({"num_hidden_layers": 10**9}, "at most 1024"),
         ({"vocab_size": 10**9}, "parameters"),
         ({"hidden_size": "a"}, "it says"),
         ({"hidden_size": -8}, "it says"),
@@ -270,3 +286,12 @@ def test_hostile_folders_are_one_sentence(tmp_path: Path) -> None:
     for name in ("vocab.txt", "tokenizer_config.json"):
         (folder / name).unlink()
     assert "expected a tokenizer beside the model" in refused(folder)
+
+
+@pytest.mark.parametrize("function", ["x11" + "+1" * 498, "*".join(["x11"] * 250)])
+def test_a_long_function_is_built_and_certified(tmp_path: Path, function: str) -> None:
+    words = ["build", "grid", "--function", function, "--d", "1", "--n", "1", "--g", "2", "--out", str(tmp_path)]
+    assert CliRunner().invoke(cli.cli, words, catch_exceptions=False).exit_code == 0
+    done = CliRunner().invoke(cli.cli, ["certify", str(tmp_path / "grid.safetensors"), "--seconds", "0.1"])
+    assert done.exit_code in (0, 1)  # a bound that holds, or does not: never a traceback
+    ends_well(done)

@@ -132,6 +132,14 @@ def test_wrong_calls(tmp_path):
     assert "--text" in str(done.exception)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+@pytest.mark.parametrize("device", ["cuda", "cuda:3", "tpu", "meta"])
+def test_a_device_that_is_not_there_is_one_sentence(tmp_path, device):
+    done = CliRunner().invoke(command, [str(tmp_path / "none"), "--device", device])
+    assert isinstance(done.exception, InfoFlowError)
+    assert "device" in str(done.exception)
+
+
 def test_the_verb():
     model = hugging_face("llama")
     tasks = [LanguageModelling(infoflow.probes.record(model, language(documents=4)).batches) for _ in range(2)]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from infoflow.errors import InfoFlowError
-from infoflow.probes.stories import Sizes, StoriesTokenizer, halves, read_model
+from infoflow.probes.stories import LARGEST_TOKENIZER, Sizes, StoriesTokenizer, halves, read_model
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 SIZES = Sizes(16, 12, 2, 4, 2, 16, 10)
@@ -126,3 +126,30 @@ def test_the_real_story_model():
             ids.append(int(model(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
     assert words.decode(ids).startswith(" Once upon a time, there was a little girl named Lily. She")
     assert words.encode("Once upon a time, there") == ids[1 : 1 + len(words.encode("Once upon a time, there"))]
+
+
+def test_absurd_sizes_are_refused_before_anything_is_read(tmp_path: Path) -> None:
+    """65,536 layers of two numbers each are a file of a few megabytes, and minutes of making modules."""
+    small = Sizes(2, 1, 65_536, 1, 1, 1, 1)
+    written(tmp_path / "deep.bin", small)
+    with pytest.raises(InfoFlowError, match="at most 1024 layers"):
+        read_model(tmp_path / "deep.bin")
+    huge = struct.pack("<7i", *[1 << 16] * 2, 1024, 1, 1, 1 << 16, 1)
+    with (tmp_path / "huge.bin").open("wb") as file:  # a hole: nothing of it is on the disk
+        file.write(huge)
+        file.truncate(28 + 4)
+    with pytest.raises(InfoFlowError, match="the file is damaged"):
+        read_model(tmp_path / "huge.bin")
+
+
+def test_a_word_without_end_is_cut(tmp_path: Path) -> None:
+    """Merging costs the square of a word's length; llama2.c itself takes no text of this kind."""
+    pieces = [b"", b"<s>", b"</s>", *(bytes([n]) for n in range(256)), b" ", b"aa"]
+    rows = b"".join(struct.pack("<fi", float(n), len(piece)) + piece for n, piece in enumerate(pieces))
+    (tmp_path / "tok.bin").write_bytes(struct.pack("<i", 10) + rows)
+    tokenizer = StoriesTokenizer(tmp_path / "tok.bin", len(pieces))
+    ids = tokenizer.encode("a" * 100_000)
+    assert tokenizer.decode(ids) == " " + "a" * 100_000
+    (tmp_path / "tok.bin").write_bytes(bytes(LARGEST_TOKENIZER + 1))
+    with pytest.raises(InfoFlowError, match="is larger"):
+        StoriesTokenizer(tmp_path / "tok.bin", 4)

@@ -1,5 +1,6 @@
 """Texts to batches: windows, lines, pairs, hostile files."""
 
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -41,6 +42,13 @@ def test_padding_and_sinks():
     assert batch.sinks.tolist() == [[True, False, True, False, False], [True, False, False, False, True]]
     (whole,) = batches_of([[1, 5, 2]], LETTERS, 8)
     assert "attention_mask" not in whole.inputs
+
+
+def test_a_line_without_end_is_encoded_as_far_as_it_is_needed():
+    seen: list[int] = []
+    counting = replace(LETTERS, encode=lambda text: seen.append(len(text)) or [5] * len(text))
+    assert len(documents_of("a" * 10_000_000, counting, 10, 4)) == 4
+    assert sum(seen) <= 1 << 16
 
 
 def test_texts_that_are_too_short():

@@ -129,3 +129,50 @@ def test_a_long_sum_is_fine():
     f = parse("+".join(["x11"] * 240), 1, 1)
     assert f(np.full((1, 1, 1), 0.5))[0] == 120
     assert abs(f.partial_bounds(1.0)[0, 0] - 240) < 1e-6
+
+
+LONG = {
+    "x11" + "+1" * 498: lambda x, y: x + 498,
+    "x11" + "-x12" * 249: lambda x, y: x - 249 * y,
+    "*".join(["x11"] * 250): lambda x, y: x**250,
+    "(x11+1)*" * 124 + "x12": lambda x, y: (x + 1) ** 124 * y,
+    "tanh(" * 60 + "x11" + ")" * 60: None,
+    "1-x11+1*tanh(" * 60 + "x11" + ")" * 60: None,
+    "x11*(1+" * 60 + "x12" + ")" * 60: None,
+    "-" * 60 + "x11": lambda x, y: x,
+}
+
+
+@pytest.mark.parametrize("text", LONG)
+def test_whatever_is_short_enough_is_evaluated_differentiated_and_enclosed(text):
+    """Within the limit of characters no chain and no nesting is too deep for Python's stack."""
+    f = parse(text, 1, 2)
+    X = np.random.default_rng(0).uniform(-1, 1, (50, 1, 2))
+    values = f(X)
+    if LONG[text] is not None:
+        np.testing.assert_allclose(values, LONG[text](X[:, 0, 0], X[:, 0, 1]), rtol=1e-12, atol=1e-12)
+    low, high = f.range_bounds(1.0)
+    assert low <= values.min() <= values.max() <= high
+    step = 1e-6
+    moved = np.abs(f(X * (1 - step)) - values).max() / step  # at most the sum of the partial bounds
+    assert moved <= f.partial_bounds(1.0).sum() * (1 + 1e-3) + 1e-6
+
+
+def test_a_chain_is_worked_off_from_the_left():
+    """To the last bit as Python does it: tables of saved networks were made so."""
+    X = np.random.default_rng(1).uniform(-1, 1, (200, 1, 3))
+    a, b, c = X[:, 0, 0], X[:, 0, 1], X[:, 0, 2]
+    for text, value in (
+        ("x11+x12+x13+x11", a + b + c + a),
+        ("x11+(x12+x13)+x11", a + (b + c) + a),
+        ("(x11+x12)+(x13+x11)", (a + b) + (c + a)),
+        ("x11*x12*x13*x11", a * b * c * a),
+        ("x11*(x12*x13)*x11", a * (b * c) * a),
+        ("x11-x12-x13", a + -1.0 * b + -1.0 * c),
+    ):
+        assert np.array_equal(parse(text, 1, 3)(X), value)
+
+
+def test_what_is_multiplied_by_itself_is_a_square():
+    for text in ("x11*x11", "(x11*x12)*(x11*x12)", "x11*x12*(x11*x12)"):
+        assert parse(text, 1, 2).range_bounds(1.0, boxes=1)[0] > -1e-9

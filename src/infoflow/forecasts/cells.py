@@ -63,7 +63,7 @@ class Cell:
 
 def draw_cells(part: str, families: tuple[Family, ...], targets: int, seed: int) -> list[Cell]:
     """`targets` targets, the families in turn, with ARCHITECTURES cells each."""
-    cells = []
+    cells: list[Cell] = []
     for number, stream in enumerate(np.random.SeedSequence(seed).spawn(targets)):
         rng = np.random.default_rng(stream)
         family = families[number % len(families)]
@@ -85,10 +85,8 @@ def _architecture(drawn: Drawn, rng: np.random.Generator) -> Architecture:
     if rng.random() < 0.5:
         heads[:] = heads[0]
     size, width = int(rng.choice(HEAD_DIMS, p=HEAD_DIM_SHARES)), int(rng.choice(WIDTHS, p=WIDTH_SHARES))
-    positions = "additive" if drawn.positions else "none"
-    return Architecture(
-        tuple(map(int, heads)), tuple(int(h) * size for h in heads), (width,) * layers, positions=positions
-    )
+    arch = Architecture(tuple(map(int, heads)), tuple(int(h) * size for h in heads), (width,) * layers)
+    return arch.with_(positions="additive") if drawn.positions else arch
 
 
 def _recipe(epochs: int | None, rng: np.random.Generator) -> Recipe:

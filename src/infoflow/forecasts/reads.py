@@ -24,17 +24,27 @@ from infoflow.forecasts.states import State
 FEATURES = 80  # random GELU features of what the read-out sees
 FITTED = 800  # samples of a batch for the ridge, and as many for the descent
 RIDGE, LAST_RIDGE = 1e-3, 1e-4  # of each step, and of the last fit, which has more samples
-RATE = 0.1  # of the outer descent, falling to zero over its second half
+RATE, GAIN_RATE = 0.1, 0.03  # of the outer descent and of its gains, falling to zero over the second half
 STEPS = 120
-SCALES = (1.0, 2.0, 4.0)  # of the first scores, one a start: averages may have to be sharp before they tell anything
+SCALES = (1.0, 3.0, 0.1, 1.0)  # of the first scores, one a start; training begins with averages that are nearly uniform
+GAINED = (0.0, 0.0, 1.0, 1.0)  # whether a start's gain may grow: sharp reads need it, soft ones are spoilt by it
+LOOKS = (15, 30, 60)  # steps at which the error is noted on the way
 
 
-def floors(states: Sequence[State], y: Tensor, embed: int, seed: int = 0) -> list[float]:
-    """The least errors found from each start, smallest first; y (N, o), `embed` numbers enter the read-out at most."""
+@dataclass(frozen=True)
+class Floors:
+    """For each start of SCALES: the error it ends at, and the errors on the way at LOOKS."""
+
+    ends: list[float]
+    ways: list[list[float]]
+
+
+def floors(states: Sequence[State], y: Tensor, embed: int, seed: int = 0) -> Floors:
+    """What the descent finds from each start; y (N, o), `embed` numbers enter the read-out at most."""
     y = (y - y.mean(0)) / (y - y.mean(0)).square().mean().sqrt()
     problem = _Problem(states, embed, torch.Generator(y.device).manual_seed(seed))
-    problem.descend(y[: len(y) // 2])
-    return sorted(problem.measure(y).tolist())
+    ways = problem.descend(y[: len(y) // 2])
+    return Floors(problem.measure(y).tolist(), ways)
 
 
 class _Problem:
@@ -53,19 +63,26 @@ class _Problem:
         self.directions = _normal((size, FEATURES), generator, size)
         self.offsets = _normal((FEATURES,), generator, 1)
 
-    def descend(self, y: Tensor) -> None:
-        optimiser = torch.optim.Adam(self.weights, lr=RATE)
+    def descend(self, y: Tensor) -> list[list[float]]:
+        noted = []
+        gains = [layer.gains for layer in self.layers]
+        groups = [{"params": self.weights, "lr": RATE}, {"params": gains, "lr": GAIN_RATE}]
+        optimiser = torch.optim.Adam(groups)
         fitted = min(FITTED, len(y) // 2)
         for step in range(STEPS):
-            optimiser.param_groups[0]["lr"] = RATE * min(1.0, 2.0 * (1.0 - step / STEPS))
+            for group, rate in zip(optimiser.param_groups, (RATE, GAIN_RATE), strict=True):
+                group["lr"] = rate * min(1.0, 2.0 * (1.0 - step / STEPS))
             chosen = torch.randperm(len(y), generator=self.generator, device=y.device)[: 2 * fitted]
             features = self._features(self._seen(chosen))
             with torch.no_grad():
                 answer = _ridge(features[:, :fitted], y[chosen[:fitted]], RIDGE)
             error = (features[:, fitted:] @ answer - y[chosen[fitted:]]).square().mean((1, 2))
+            if step in LOOKS:
+                noted.append(error.tolist())
             optimiser.zero_grad()
             error.sum().backward()
             optimiser.step()
+        return [list(way) for way in zip(*noted, strict=True)]
 
     @torch.no_grad()
     def measure(self, y: Tensor) -> Tensor:
@@ -97,7 +114,10 @@ class _Problem:
 
 @dataclass
 class _Layer:
-    """The reads of one layer: W (S, E, p), k (S, h, E), V (S, h, n, E); identities where they would hide nothing."""
+    """The reads of one layer: W (S, E, p), k (S, h, E), V (S, h, n, E); identities where they would hide nothing.
+
+    Scores have a gain of their own, learned as its logarithm: how sharp an average must be spans orders of magnitude.
+    """
 
     state: State
     generator: torch.Generator
@@ -108,10 +128,12 @@ class _Layer:
         n = min(self.state.size, E)
         device, generator = self.state.tokens.device, self.generator
         scales = torch.tensor(SCALES, device=device).view(S, 1, 1)
-        self.keep = torch.eye(p, device=device).expand(S, p, p) if E == p else _normal((S, E, p), generator, p)
+        self.keep = torch.eye(p, device=device).expand(S, p, p) if p == E else _normal((S, E, p), generator, p)
         self.keys = scales * _normal((S, h, E), generator, E)
+        self.gains = torch.zeros(S, h, 1, device=device, requires_grad=True)
+        self.gained = torch.tensor(GAINED, device=device).view(S, 1, 1)
         self.values = torch.eye(E, device=device).expand(S, h, E, E) if n == E else _normal((S, h, n, E), generator, E)
-        self.keep.requires_grad_(E < p)
+        self.keep.requires_grad_(p > E)
         self.keys.requires_grad_()
         self.values.requires_grad_(n < E)
         self.weights = [self.keep, self.keys, self.values]
@@ -119,7 +141,7 @@ class _Layer:
 
     def __call__(self, chosen: Tensor) -> Tensor:
         tokens = self.state.tokens[chosen]  # (B, T, p)
-        scores = torch.einsum("she,sep,btp->sbht", self.keys, self.keep, tokens)
+        scores = torch.einsum("she,sep,btp->sbht", self.keys * (self.gained * self.gains).exp(), self.keep, tokens)
         pooled = torch.einsum("sbht,btp->sbhp", torch.softmax(scores, -1), tokens)
         return torch.einsum("sbhp,sep,shve->sbhv", pooled, self.keep, self.values).flatten(2)
 

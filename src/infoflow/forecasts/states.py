@@ -45,6 +45,7 @@ class Messages:
 
 def states(target: Target, X: np.ndarray, arch: Architecture, mlp: bool, device: str = "cpu") -> list[State]:
     """One state per layer; X (N, T, d)."""
+    assert arch.embed is not None
     X = _kept(target, X, arch.embed[0]) if not mlp else X
     known = [_standard(torch.from_numpy(X))]
     if any(isinstance(term, PositionSum) for term in target.terms) and arch.positions != "none":

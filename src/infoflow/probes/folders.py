@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from infoflow.errors import InfoFlowError
+from infoflow.probes.stories import MOST_LAYERS
 from infoflow.probes.texts import Encoding, library_encoding, reaction_encoding
 from infoflow.reading import json_of, text
 
@@ -22,7 +23,6 @@ Kind = Literal["causal", "masked", "encoder"]
 LOADERS = {"causal": "AutoModelForCausalLM", "masked": "AutoModelForMaskedLM", "encoder": "AutoModel"}
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "spiece.model", "vocab.txt", "vocab.json")
-MOST_LAYERS = 4096  # of layers, blocks and experts, where a configuration counts them
 COUNTS = re.compile(r"layer|block|depth|expert|stage", re.IGNORECASE)
 REACTION_TOKENS = {">>", "[CLS]", "[MASK]", "[UNK]", "[SEP]", "[PAD]", "Cl"}
 LEAST_BITS = 1  # of a weight in the file, however it was packed

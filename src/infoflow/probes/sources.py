@@ -12,11 +12,14 @@ from typing import Any, Literal
 
 from torch import nn
 
+from infoflow.arguments import integer
+from infoflow.cost import memory
 from infoflow.errors import InfoFlowError
 from infoflow.probes import folders, stories
 from infoflow.probes.record import Batch, as_batches
 from infoflow.probes.texts import Encoding
 
+TOGETHER = 64  # sequences of a saved network that are looked at in one pass
 Kind = Literal["causal", "masked", "encoder", "network"]
 
 
@@ -82,18 +85,21 @@ def _from_saved(path: Path) -> Source:
     from infoflow.nn import Transformer
     from infoflow.nn import files as nn_files
 
-    saved = nn_files.read(path)
     model = nn_files.load(path)
     if not isinstance(model, Transformer):
-        raise InfoFlowError(f"expected a saved Transformer at {path}, got kind {saved.kind!r}.")
-    spelling, T = saved.header.get("target"), saved.header.get("T")
-    if not isinstance(spelling, str) or not isinstance(T, int):
+        raise InfoFlowError(f"expected a saved Transformer at {path}, got a {type(model).__name__}.")
+    spelling, T = model.header.get("target"), model.header.get("T")
+    if not isinstance(spelling, str) or T is None:
         raise InfoFlowError(f"expected a target and T in the header of {path}, got none; probe it from Python.")
-    target = targets.parse(spelling)
+    target, T = targets.parse(spelling), integer(f"T in the header of {path}", T)
+    if target.dim != model.config.dim:
+        raise InfoFlowError(f"expected tokens of dimension {model.config.dim} in {path}, its target has {target.dim}.")
+    heads = max(model.config.heads)
+    memory(3 * TOGETHER * heads * 8 * T**2, f"the attention weights of T={T}, as {path} has it", "T")
 
     def sample(documents: int, seed: int) -> list[Batch]:
         X = target.sample(documents, T, seed, kind="torch").to(next(model.parameters()))
-        return [Batch({"X": part}) for part in X.split(64)]
+        return [Batch({"X": part}) for part in X.split(TOGETHER)]
 
     return Source(path.stem, model.eval(), "network", sample=sample)
 

@@ -6,6 +6,7 @@ are put in the order evens, odds within each head. A file that is too short, too
 together is refused before anything is built.
 """
 
+import math
 import struct
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,9 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from infoflow.cost import memory
 from infoflow.errors import InfoFlowError
 
 LIMIT = 1 << 16  # no size in a header of this layout is larger
+MOST_LAYERS = 1024  # each is a module of many objects, however few numbers it holds
+LARGEST_TOKENIZER = 16 << 20  # bytes
+LONGEST_WORD = 256  # characters that are merged together; a longer word is cut
 
 
 @dataclass(frozen=True)
@@ -52,28 +57,35 @@ class Sizes:
         }
 
 
-def read_sizes(path: Path, data: bytes) -> Sizes:
-    if len(data) < 28:
-        raise InfoFlowError(f"expected a llama2.c model of at least 28 bytes at {path}, got {len(data)}.")
-    sizes = Sizes(*struct.unpack("<7i", data[:28]))
+def read_sizes(path: Path, head: bytes) -> Sizes:
+    if len(head) < 28:
+        raise InfoFlowError(f"expected a llama2.c model of at least 28 bytes at {path}, got {len(head)}.")
+    sizes = Sizes(*struct.unpack("<7i", head))
     numbers = (sizes.dim, sizes.hidden, sizes.layers, sizes.heads, sizes.kv_heads, sizes.vocabulary, sizes.length)
     if any(not 0 < n <= LIMIT for n in numbers) or sizes.dim % sizes.heads or sizes.heads % sizes.kv_heads:
         raise InfoFlowError(f"expected sizes of a llama2.c model in {path}, got {numbers}; untied models are not read.")
+    if sizes.layers > MOST_LAYERS:
+        raise InfoFlowError(f"expected at most {MOST_LAYERS} layers in {path}, got {sizes.layers}.")
     if sizes.head_dim % 2:
         raise InfoFlowError(f"expected an even head dimension for rotary pairs in {path}, got {sizes.head_dim}.")
     return sizes
 
 
+def expect_bytes(path: Path, sizes: Sizes, found: int) -> None:
+    """Before anything is read: the file is as long as its sizes say, and fits in memory twice, as numbers and model."""
+    rotary = sizes.length * (sizes.head_dim // 2) * 2  # two obsolete tables at the end
+    expected = 28 + 4 * (sum(math.prod(shape) for shape in sizes.blocks().values()) + rotary)
+    if found != expected:
+        raise InfoFlowError(f"expected {expected} bytes in {path}, got {found}; the file is damaged.")
+    memory(3 * expected, f"the model in {path}", "the size of the model")
+
+
 def read_blocks(path: Path, data: bytes, sizes: Sizes) -> dict[str, Tensor]:
     shapes = sizes.blocks()
-    rotary = sizes.length * (sizes.head_dim // 2) * 2  # two obsolete tables at the end
-    expected = 28 + 4 * (sum(int(np.prod(shape)) for shape in shapes.values()) + rotary)
-    if len(data) != expected:
-        raise InfoFlowError(f"expected {expected} bytes in {path}, got {len(data)}; the file is damaged.")
-    numbers = np.frombuffer(data, dtype="<f4", offset=28)
+    numbers = np.frombuffer(data, dtype="<f4")
     blocks, start = {}, 0
     for name, shape in shapes.items():
-        count = int(np.prod(shape))
+        count = math.prod(shape)
         blocks[name] = torch.from_numpy(numbers[start : start + count].reshape(shape).copy())
         start += count
     if not all(bool(torch.isfinite(block).all()) for block in blocks.values()):
@@ -93,11 +105,12 @@ def read_model(path: str | Path) -> Any:
 
     path = Path(path)
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            sizes = read_sizes(path, file.read(28))
+            expect_bytes(path, sizes, path.stat().st_size)
+            blocks = read_blocks(path, file.read(), sizes)
     except OSError as error:
         raise InfoFlowError(f"expected a llama2.c model, could not read {path} ({error.strerror}).") from None
-    sizes = read_sizes(path, data)
-    blocks = read_blocks(path, data, sizes)
     config = LlamaConfig(
         vocab_size=sizes.vocabulary,
         hidden_size=sizes.dim,
@@ -143,9 +156,12 @@ class StoriesTokenizer:
     def __init__(self, path: str | Path, vocabulary: int) -> None:
         path = Path(path)
         try:
-            data = path.read_bytes()
+            with path.open("rb") as file:
+                data = file.read(LARGEST_TOKENIZER + 1)
         except OSError as error:
             raise InfoFlowError(f"expected a llama2.c tokenizer, could not read {path} ({error.strerror}).") from None
+        if len(data) > LARGEST_TOKENIZER:
+            raise InfoFlowError(f"expected a tokenizer of at most {LARGEST_TOKENIZER} bytes, {path} is larger.")
         self.pieces: list[bytes] = []
         self.scores: dict[bytes, tuple[float, int]] = {}
         position = 4
@@ -193,7 +209,7 @@ def _words(text: str) -> list[str]:
     """Words with their leading space; a space is put in front, as llama2.c does."""
     found, start, padded = [], 0, " " + text
     for n in range(1, len(padded)):
-        if padded[n] == " ":
+        if padded[n] == " " or n - start == LONGEST_WORD:
             found.append(padded[start:n])
             start = n
     return [*found, padded[start:]]

@@ -5,7 +5,7 @@ The first token and the separators are marked as sinks.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from infoflow.errors import InfoFlowError
 from infoflow.probes.record import Batch
 from infoflow.probes.tasks import Retrieval
 
+LONGEST_LINE = 1 << 16  # characters that are encoded at once
 # The usual regular expression for the tokens of reaction strings (SMILES).
 REACTION = re.compile(
     r"(\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>>?|\*|\$|\%[0-9]{2}|[0-9])"
@@ -48,7 +49,7 @@ def documents_of(text: str, encoding: Encoding, length: int, count: int, skip: i
         raise InfoFlowError(f"expected a length of at least {length - inner + 2}, got {length}.")
     found: list[list[int]] = []
     pending: list[int] = []
-    for line in text.splitlines():
+    for line in _pieces(text):
         if len(found) >= skip + count:
             break
         if not line.strip():
@@ -65,6 +66,12 @@ def documents_of(text: str, encoding: Encoding, length: int, count: int, skip: i
     if len(chosen) < 2:
         raise InfoFlowError(f"expected text for at least {skip + 2} documents of {inner} tokens, got {len(found)}.")
     return [[*encoding.front, *ids, *encoding.back] for ids in chosen]
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """The lines, a very long one in pieces: what is not needed is not encoded."""
+    for line in text.splitlines():
+        yield from (line[first : first + LONGEST_LINE] for first in range(0, len(line), LONGEST_LINE))
 
 
 def batches_of(documents: list[list[int]], encoding: Encoding, size: int, device: str = "cpu") -> list[Batch]:

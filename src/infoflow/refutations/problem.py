@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from infoflow import cost
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer
 from infoflow.refutations.surrogate import Surrogate, surrogate_of
@@ -81,10 +82,15 @@ class Problem:
         return replace(self, state=lambda X: difference(self.state(apart(X))) / unit, surrogate=surrogate, T=2 * self.T)
 
 
+COPIES = 3 * 4  # score matrices of a layer that are kept for the gradient, three sequences at a time, at the least
+
+
 def problem_of(model: Any, target: Any, T: int, domain: tuple[float, float] | None = None, seed: int = 0) -> Problem:
     """Validate model, target and T, and put them in one form; every refusal says what was expected."""
     if isinstance(T, bool) or not isinstance(T, int) or T < 1:
         raise InfoFlowError(f"expected a sequence length T >= 1, got {T!r}.")
+    heads = max(model.config.heads) if isinstance(model, Transformer) else 1
+    cost.memory(COPIES * 8 * heads * T**2, f"the attention weights of a few sequences of T={T}", "T")
     state, dim, box = _state_of(model, target)
     asked = target if target is not None else getattr(model, "target", None)
     if isinstance(asked, Target):

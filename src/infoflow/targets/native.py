@@ -1,17 +1,10 @@
 """The triple search in C, where a C compiler is found; nothing here is needed, and nothing else changes with it.
 
-`norm_search.c` is compiled once for each user, into the user's cache folder, under a temporary name first.
-Before it is used it must reproduce the array search on a few inputs with ties. Whatever goes wrong (no compiler, no
-folder, a wrong answer) means: no native search.
+`norm_search.c` is compiled once for each user (`infoflow.kernels`). Before it is used it must reproduce the array
+search on a few inputs with ties. Whatever goes wrong (no compiler, no folder, a wrong answer) means: no native search.
 """
 
 import ctypes
-import hashlib
-import os
-import platform
-import shutil
-import stat
-import subprocess
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from infoflow.files import atomic_path
+from infoflow import kernels
 from infoflow.targets.arrays import Array, cores, epsilon, in_threads, is_torch, order, take, underflow
 from infoflow.targets.norm_search import ROUNDING, refuse_huge, smallest_triples
 from infoflow.targets.score import NormOfSum
@@ -63,10 +56,10 @@ def run(library: Any, X: np.ndarray, distinct: bool) -> np.ndarray:
 def verified_library() -> Any:
     """The compiled search, or None."""
     try:
-        library = ctypes.CDLL(str(_compiled()))
+        library = kernels.library(SOURCE, FLAGS, ["-lm"])
         library.smallest_triples.restype = None
         return library if agrees(library) else None
-    except (OSError, AttributeError, subprocess.SubprocessError):
+    except (OSError, AttributeError):
         return None
 
 
@@ -78,29 +71,3 @@ def agrees(library: Any) -> bool:
             if not np.array_equal(run(library, X, distinct), smallest_triples(NormOfSum(3, X.shape[2]), X, distinct)):
                 return False
     return True
-
-
-def _compiled() -> Path:
-    """The library in the cache folder, compiled if it is not there."""
-    mark = hashlib.sha256(SOURCE.read_bytes() + " ".join([*FLAGS, platform.platform()]).encode()).hexdigest()[:16]
-    library = cache_folder() / f"norm_search-{mark}.so"
-    if not library.exists():
-        compiler = shutil.which("cc")
-        if compiler is None:
-            raise OSError("no C compiler")
-        with atomic_path(library) as temporary:
-            command = [compiler, *FLAGS, "-o", str(temporary), str(SOURCE), "-lm"]
-            subprocess.run(command, capture_output=True, timeout=60, check=True)
-    return library
-
-
-def cache_folder() -> Path:
-    """A folder that belongs to this user and that nobody else may write to."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "infoflow"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    status = folder.stat()
-    if hasattr(os, "getuid") and status.st_uid != os.getuid():
-        raise OSError(f"{folder} belongs to another user")
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise OSError(f"{folder} can be written to by others")
-    return folder

@@ -7,10 +7,11 @@
 x11 is row 1, column 1; x1_12 serves indices above 9. Functions: sin cos exp log sqrt tanh abs.
 """
 
+import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 from jaxtyping import Float
@@ -27,7 +28,11 @@ LONGEST = 1000
 
 @dataclass(frozen=True)
 class Node:
-    """`kind`: number, variable, one of + * / ^, or a function; a - b is a + (-1) b."""
+    """`kind`: number, variable, one of + * ^, or a function; a - b is a + (-1) b.
+
+    A chain a + b + c, or a * b * c, is one node with all its operands, worked off from the left: a tree is never deeper
+    than brackets and signs are nested, however long the chain is.
+    """
 
     kind: str
     children: tuple["Node", ...] = ()
@@ -46,7 +51,7 @@ def add(left: Node, right: Node) -> Node:
         return right
     if right == number(0):
         return left
-    return Node("+", (left, right))
+    return _chain("+", left, right)
 
 
 def multiply(left: Node, right: Node) -> Node:
@@ -56,7 +61,12 @@ def multiply(left: Node, right: Node) -> Node:
         return right
     if right == number(1):
         return left
-    return Node("*", (left, right))
+    return _chain("*", left, right)
+
+
+def _chain(kind: str, left: Node, right: Node) -> Node:
+    """left (kind) right; a chain that ends on the left goes on, in the same order of operations."""
+    return Node(kind, (*(left.children if left.kind == kind else (left,)), right))
 
 
 def power(base: Node, exponent: int) -> Node:
@@ -90,14 +100,23 @@ def derivative(node: Node, place: tuple[int, int]) -> Node:
         return number(1.0 if node.place == place else 0.0)
     inner = [derivative(child, place) for child in node.children]
     if node.kind == "+":
-        return add(inner[0], inner[1])
+        return reduce(add, inner)
     if node.kind == "*":
-        left, right = node.children
-        return add(multiply(inner[0], right), multiply(left, inner[1]))
+        return _product_rule(node.children, inner)[1]
     if node.kind == "^":
         outer = multiply(number(node.value), power(node.children[0], int(node.value) - 1))
         return multiply(outer, inner[0])
     return multiply(FUNCTIONS[node.kind][2](node.children[0]), inner[0])
+
+
+def _product_rule(factors: Sequence[Node], slopes: Sequence[Node]) -> tuple[Node, Node]:
+    """The product and its derivative: of both halves, so that k factors make a tree of k log k nodes, not k^2."""
+    if len(factors) == 1:
+        return factors[0], slopes[0]
+    middle = len(factors) // 2
+    left, left_slope = _product_rule(factors[:middle], slopes[:middle])
+    right, right_slope = _product_rule(factors[middle:], slopes[middle:])
+    return multiply(left, right), add(multiply(left_slope, right), multiply(left, right_slope))
 
 
 def evaluate(node: Node, X: Float[ndarray, "... d n"]) -> Float[ndarray, "..."]:
@@ -107,9 +126,9 @@ def evaluate(node: Node, X: Float[ndarray, "... d n"]) -> Float[ndarray, "..."]:
         return X[(..., *node.place)]
     values = [evaluate(child, X) for child in node.children]
     if node.kind == "+":
-        return values[0] + values[1]
+        return reduce(operator.add, values)
     if node.kind == "*":
-        return values[0] * values[1]
+        return reduce(operator.mul, values)
     if node.kind == "^":
         return values[0] ** node.value
     return (_SIGN if node.kind == "sign" else FUNCTIONS[node.kind])[0](values[0])
@@ -123,13 +142,21 @@ def enclose(node: Node, box: Callable[[tuple[int, int]], Interval], shape: tuple
         return box(node.place)
     values = [enclose(child, box, shape) for child in node.children]
     if node.kind == "+":
-        return values[0] + values[1]
+        return reduce(operator.add, values)
     if node.kind == "*":
-        same = node.children[0] == node.children[1]
-        return intervals.integer_power(values[0], 2) if same else values[0] * values[1]
+        return _enclose_product(node.children, values)
     if node.kind == "^":
         return intervals.integer_power(values[0], int(node.value))
     return (_SIGN if node.kind == "sign" else FUNCTIONS[node.kind])[1](values[0])
+
+
+def _enclose_product(factors: Sequence[Node], values: Sequence[Interval]) -> Interval:
+    """From the left; what is multiplied by itself is a square, whose interval is smaller than that of a product."""
+    found, before = values[0], factors[0]
+    for factor, value in zip(factors[1:], values[1:], strict=True):
+        found = intervals.integer_power(found, 2) if factor == before else found * value
+        before = _chain("*", before, factor)
+    return found
 
 
 @dataclass(frozen=True)

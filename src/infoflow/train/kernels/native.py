@@ -1,14 +1,10 @@
 """The attention of `attend.c` on a CPU, where a C compiler is found; otherwise, and in float64, PyTorch does the same.
 
-The library is compiled once for each user and processor into the user's cache folder, under a temporary name first, and
-must agree with float64 PyTorch on a small input before it is used.
+The library is compiled once for each user and processor (`infoflow.kernels`), and must agree with float64 PyTorch on a
+small input before it is used.
 """
 
 import ctypes
-import hashlib
-import platform
-import shutil
-import subprocess
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,8 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from infoflow.files import atomic_path
-from infoflow.targets.native import cache_folder
+from infoflow import kernels
 
 SOURCE = Path(__file__).with_name("attend.c")
 FLAGS = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi", "-shared", "-fPIC"]
@@ -60,23 +55,13 @@ def found() -> bool:
     try:
         compiled()
         return _agrees()
-    except (OSError, AttributeError, subprocess.SubprocessError):
+    except (OSError, AttributeError):
         return False
 
 
 @cache
 def compiled() -> Any:
-    processor = f"{platform.platform()} {_processor()}"  # -march=native: code of one processor may crash another
-    mark = hashlib.sha256(SOURCE.read_bytes() + " ".join([*FLAGS, processor]).encode()).hexdigest()[:16]
-    path = cache_folder() / f"attend-{mark}.so"
-    if not path.exists():
-        compiler = shutil.which("cc")
-        if compiler is None:
-            raise OSError("no C compiler")
-        with atomic_path(path) as temporary:
-            command = [compiler, *FLAGS, "-o", str(temporary), str(SOURCE)]
-            subprocess.run(command, capture_output=True, timeout=120, check=True)
-    library = ctypes.CDLL(str(path))
+    library = kernels.library(SOURCE, FLAGS)
     for name in ("attend_forward", "attend_backward", "attend_lanes"):
         getattr(library, name).restype = ctypes.c_int
     return library
@@ -111,11 +96,3 @@ def _aligned(size: int) -> Tensor:
     memory = torch.empty(size)
     assert memory.data_ptr() % 64 == 0
     return memory
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            return "".join(sorted({line for line in file if line.startswith(("model name", "flags"))}))
-    except OSError:
-        return platform.processor()
