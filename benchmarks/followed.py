@@ -23,7 +23,7 @@ from infoflow.lab.papers.infoflow.table11.item import FULL, architecture
 from infoflow.nn import Transformer
 from infoflow.provenance import provenance
 from infoflow.train import checkpoint
-from infoflow.train.recipe import Run
+from infoflow.train.run import Run
 
 T, SEQUENCES, RECOVERY_SEQUENCES, SEEDS = 64, 400, 1000, 16
 RECIPE = {"lr": 1e-2, "decay": 1e-4, "init_scale": 0.5, "rollback": 8.0, "epochs": 1000}  # what recipes.py chose

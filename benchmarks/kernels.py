@@ -64,7 +64,7 @@ def main(folder: Path) -> None:
                 D, T = case
                 errors = kernel_errors(D, device, Fused(), T)
                 run = workload(D, 1, T=T)[0]
-                (h, k), w, d = run.arch.heads, run.arch.widths[0], run.target.dim
+                (h, k), w, d = run.arch.heads, run.arch.widths[0], run.regression()[0].dim
                 fused = pool_runs(T, d * (h + 1), w, k, "gelu", Fused().precision, device)
                 row = {"D": D, "T": T, "pool": "fused" if fused else "plain"}
             else:

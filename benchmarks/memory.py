@@ -23,13 +23,15 @@ def rates() -> dict[str, float]:
     import torch
 
     from infoflow.lab.papers.softmax_attention.tasks import Truncated
-    from infoflow.lab.throughput import model_steps
-    from infoflow.train.benchmark import choose, ours, workload
+    from infoflow.lab.sweep import schedule
+    from infoflow.train.benchmark import choose, model_steps, ours, workload
+    from infoflow.train.run import Run
 
     task, device = Truncated(H=1, a=-5.0, b=5.0, n=50, p=64, count=100), torch.device("cpu")
+    runs = [Run(task, seed=seed, recipe=schedule(1, 32, 1e-3)) for seed in range(max(STACKS))]
     found = {}
     for size in STACKS:
-        found[f"figure 2, stacks of {size}"] = model_steps(task, 32, 1e-3, size, size, max(3, 400 // size), device)
+        found[f"figure 2, stacks of {size}"] = model_steps(runs[:size], size, max(3, 400 // size), device)
     for D in (2, 4):
         found[f"eq. (6), D = {D}"] = ours(D, choose(workload(D, 16), device), 16, device, 3.0)
     found["peak, MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

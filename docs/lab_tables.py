@@ -101,15 +101,14 @@ def _made(result: dict[str, Any]) -> str:
 
     The call that wrote the table may only have read the store: `trained` names those that trained.
     """
-    runs = result["runs"]
     calls = result.get("trained") or [result["provenance"]]
     parts = f"Parts run: {', '.join(result['parts'])}. " if result["parts"] else ""
     machines = "; ".join(dict.fromkeys(call["machine"] for call in calls))
     commits = ", ".join(dict.fromkeys(call["commit"] or "not recorded" for call in calls))
-    if not runs:
+    if not result["models"]:
         return f"{parts}Drawn in {result['seconds']:,.0f} s ({machines}; commit {commits})."
-    seconds = sum(run["seconds"] / run["stacked"] for run in runs)
-    trained = f"{len(runs)} models trained on {result['device']}, {seconds:,.0f} s summed over stacks"
+    seconds = result["training_seconds"]
+    trained = f"{result['models']} models trained on {result['device']}, {seconds:,.0f} s summed over stacks"
     return f"{parts}{trained} ({machines}; commit {commits})."
 
 

@@ -9,10 +9,11 @@ from infoflow.architecture import Architecture
 from infoflow.progress import Progress
 from infoflow.targets import pairwise_max
 from infoflow.train import checkpoint
-from infoflow.train.engines.board import Board
+from infoflow.train.board import Board
 from infoflow.train.loop import start, train
-from infoflow.train.part import plan
-from infoflow.train.recipe import Recipe, Run
+from infoflow.train.plan import plan
+from infoflow.train.recipe import Recipe
+from infoflow.train.run import Run
 
 
 def drawn(done: int, before: int, seconds: float) -> str:

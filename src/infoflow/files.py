@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,6 +12,8 @@ from typing import Any
 
 from infoflow.errors import InfoFlowError, JobError
 
+_NUMBER = r"(?:-?[\d.]+(?:e[-+]?\d+)?|null)"
+NUMBERS = re.compile(rf"(?<=\[)\n\s*(?:{_NUMBER},\n\s*)*{_NUMBER}\n\s*(?=\])")  # no string of JSON holds a bare newline
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 DISK_WORDS = ("No space left on device", "File too large", "Disk quota exceeded", "Input/output error")
 SMALLEST_SPACE = 64 << 10  # bytes that must be free where files are to be made
@@ -86,4 +89,6 @@ def write_text(path: str | Path, text: str) -> Path:
 
 
 def write_json(path: str | Path, payload: Any) -> Path:
-    return write_text(path, json.dumps(payload, indent=1, sort_keys=False) + "\n")
+    """Indented, a list of numbers on one line."""
+    text = json.dumps(payload, indent=1, sort_keys=False)
+    return write_text(path, NUMBERS.sub(lambda found: " ".join(found.group().split()), text) + "\n")

@@ -10,7 +10,8 @@ from infoflow.errors import InfoFlowError, JobError
 from infoflow.lab.item import Context
 from infoflow.lab.sweep import train_cells
 from infoflow.targets import pairwise_max
-from infoflow.train.recipe import Recipe, Run
+from infoflow.train.recipe import Recipe
+from infoflow.train.run import Run
 
 RECIPE = Recipe(samples=16, validation=8, batch=4, epochs=None, steps=20, evaluate_every=1)
 RUN = Run(pairwise_max(D=1, d=2, seed=0), Architecture((1, 1), (2, 2), 3), 3, 0, RECIPE)

@@ -13,7 +13,8 @@ from infoflow.lab.item import Outcome, cell, markdown, printed
 from infoflow.lab.papers.infoflow.recovery.item import spans
 from infoflow.lab.registry import ITEMS, find
 from infoflow.lab.reproduce import reproduce
-from infoflow.train.recipe import Recipe, Run
+from infoflow.train.recipe import Recipe
+from infoflow.train.run import Run
 
 
 def test_the_registry_lists_every_folder() -> None:

@@ -42,7 +42,9 @@ def put(folder: Path, name: str, columns: list[str], rows: list[dict[str, Any]],
         "rows": rows,
         "remarks": ["so it is"],
         "figures": [],
-        "runs": [{"seconds": 8.0, "stacked": 2}, {"seconds": 8.0, "stacked": 2}],
+        "models": 2,
+        "training_seconds": 8.0,
+        "runs": ["a", "b"],
         "provenance": {"command": f"infoflow reproduce {name}", "commit": "abc", "machine": "x86_64"},
         **changed,
     }
@@ -114,7 +116,7 @@ def test_who_trained_is_named(lab_tables: Any, tmp_path: Path) -> None:
     said = lab_tables.paper("softmax_attention", tmp_path)
     assert "(a GPU; commit def, not recorded)." in said
     assert f"`infoflow reproduce there`, `infoflow reproduce {name}`" in said
-    put(tmp_path / name, name, ["a"], [], runs=[])
+    put(tmp_path / name, name, ["a"], [], models=0, runs=[])
     assert "Drawn in 3 s (x86_64; commit abc)." in lab_tables.paper("softmax_attention", tmp_path)
 
 

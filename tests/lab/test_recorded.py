@@ -10,7 +10,7 @@ from infoflow.lab.item import Context
 from infoflow.lab.papers.infoflow.followed import followed
 from infoflow.lab.papers.infoflow.recovery.item import measure, plan, ratios, sequences
 from infoflow.nn import Transformer
-from infoflow.train.recipe import Run
+from infoflow.train.run import Run
 from infoflow.train.store import Store
 from infoflow.verdicts.predict import predict
 
@@ -24,7 +24,7 @@ def test_the_recorded_runs_are_those_that_would_be_trained(item: str, tmp_path: 
         pytest.skip(f"results/{item}/result.json is not part of this copy")
     planned = import_module(f"infoflow.lab.papers.{item.replace('/', '.')}.item").plan(Context("full", tmp_path))
     grid = planned[0] if isinstance(planned, tuple) else planned
-    recorded = [run["key"] for run in json.loads(path.read_text(encoding="utf-8"))["runs"]]
+    recorded = json.loads(path.read_text(encoding="utf-8"))["runs"]
     assert set(recorded) == {run.key for runs in grid.values() for run in runs}
 
 
@@ -38,7 +38,8 @@ def test_what_was_predicted_came_out_in_the_recovery_tables(tmp_path: Path) -> N
     said = {}
     for (name, heads), runs in plan(Context("full", tmp_path)).items():
         if name == "eq. (6)":
-            said["({},{})".format(*heads)] = predict(runs[0].target, runs[0].arch.with_(width=None), T=runs[0].T)
+            target, arch, T = runs[0].regression()
+            said["({},{})".format(*heads)] = predict(target, arch.with_(width=None), T=T)
     easy = {heads for heads, prediction in said.items() if prediction.verdict == "constructed"}
     assert easy == {heads for heads, prediction in said.items() if prediction.flow.exponent < 1} != set()
     assert max(reached[heads] for heads in easy) < 0.1 * min(reached[heads] for heads in said if heads not in easy)
@@ -61,13 +62,13 @@ def test_the_weights_in_the_repository_keep_the_argmax_token_and_not_the_second(
     errors = measure(network, sequences(run, 250))
     assert max(ratios(errors["argmax"])) < 0.1
     assert min(ratios(errors["second"])) > 0.7
-    assert min(map(min, followed(network, run.target, sequences(run, 400)))) > 0.9
+    assert min(map(min, followed(network, run.regression()[0], sequences(run, 400)))) > 0.9
 
 
 def test_heads_that_keep_their_token_need_not_be_enough() -> None:
     """(5,6), its second seed: each of the five keeps its token, and one of the six maxima is followed by none."""
     run, network = shipped((5, 6), 1)
     assert max(ratios(measure(network, sequences(run, 250))["argmax"])) < 0.2
-    first, second = followed(network, run.target, sequences(run, 400))
+    first, second = followed(network, run.regression()[0], sequences(run, 400))
     assert sum(share < 0.3 for share in first) == 1
     assert sum(share < 0.3 for share in second) == 1

@@ -31,6 +31,7 @@ from infoflow.lab.papers.head_count.retrieval.lists import (
 )
 from infoflow.lab.papers.head_count.retrieval.model import Ranking, shuffled
 from infoflow.lab.reproduce import reproduce
+from infoflow.train.recipe import Recipe
 
 NAME = "head_count/retrieval"
 
@@ -259,7 +260,7 @@ def test_a_part_of_the_lists_keeps_their_texts(tmp_path: Path) -> None:
 def test_words_of_a_text_are_summed_for_each_model() -> None:
     lists = synthetic_lists(3, T=2, seed=0)
     ids = hashed_words(lists.texts, 16, 9)
-    network = Ranking(lists, ids, "words", 2, 1, 4, 16, 2, 4).network((2,))
+    network = Ranking(lists, ids, "words", 2, 1, 4, 16, 2, 4).network(None, None, Recipe(), (2,))
     table = torch.randn(2, 16, 4, generator=torch.Generator().manual_seed(0))
     network.words.data.copy_(table)  # type: ignore[union-attr, operator]
     x, _ = shuffled(lists.of_length(2))
@@ -273,9 +274,9 @@ def test_candidates_may_change_places() -> None:
     """Without positions the scores move with their candidates."""
     lists = synthetic_lists(4, T=3, seed=0)
     task = Ranking(lists, hashed_words(lists.texts, 64, 8), "words", 3, 2, 4, 64, 2, 4)
-    network = task.network(())
+    network = task.network(None, None, Recipe(), ())
     network.initialise(torch.Generator().manual_seed(0))  # type: ignore[operator]
-    stack = task.network((1,))
+    stack = task.network(None, None, Recipe(), (1,))
     stack.load_state_dict({name: value[None] for name, value in network.state_dict().items()})
     x, _ = shuffled(lists.of_length(3))
     order = [2, 0, 1]

@@ -1,5 +1,6 @@
 """The models behind the figures: what they compute, against the constructions they stand beside."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,11 +8,14 @@ import torch
 
 from infoflow.construct.rank_one.text import TaggedText, ceilings
 from infoflow.lab.item import Context
-from infoflow.lab.papers.rank_one.figure1.model import PADDING, Tagging, synthetic_text
+from infoflow.lab.papers.rank_one.figure1.model import Tagging, synthetic_text
 from infoflow.lab.papers.softmax_attention.figure2 import item as figure2
 from infoflow.lab.papers.softmax_attention.model import Guided
 from infoflow.lab.papers.softmax_attention.tasks import Sequences, Truncated, slope
-from infoflow.lab.stack import Schedule, Training, train_stack
+from infoflow.lab.sweep import schedule
+from infoflow.train.fit import Recipe, Run, fit_many
+from infoflow.train.loop import start, train
+from infoflow.train.task import IGNORED
 
 
 def test_the_guided_head_contains_theorem_3_4() -> None:
@@ -32,7 +36,7 @@ def test_both_conventions_of_the_error() -> None:
     task = Truncated(n=2, p=3, H=1, a=-1.0, b=1.0, d=2, hidden=4, count=10)
     output = torch.zeros(1, 1, 2, 4)
     output[..., 0], output[..., 3] = 2.0, 1.0
-    errors = task.errors(output, torch.zeros(1, 1, 2))
+    errors = task.metrics(output, torch.zeros(1, 1, 2))
     assert errors["one channel"].item() == 4.0
     assert errors["all channels"].item() == pytest.approx(5.0 / 4)
 
@@ -69,16 +73,18 @@ def test_padding_is_neither_seen_nor_counted() -> None:
     task = tagging(2)
     x, y, words, tags = task.table
     assert (words, tags) == (2, 2)
-    assert (x[1, 1], y[1, 1]) == (PADDING, PADDING)
-    network = task.network((1,))
+    assert (x[1, 1], y[1, 1]) == (IGNORED, IGNORED)
+    network = task.network(None, None, Recipe(), (1,))
     for parameter in network.parameters():
         parameter.data.normal_(generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        padded, alone = network(x[None, 1:]), network(x[None, 1:, :1])
+        padded, alone = (task.predict(network, ids, None) for ids in (x[None, 1:], x[None, 1:, :1]))
     torch.testing.assert_close(padded[:, :, :1], alone)
     right = torch.nn.functional.one_hot(y.clamp(min=0), 2).double()[None]
-    assert task.errors(right, y[None])["accuracy"].mean().item() == pytest.approx(1.0)
-    assert task.errors(1 - right, y[None])["accuracy"].mean().item() == 0.0
+    for output, share in ((right, 1.0), (1 - right, 0.0)):
+        measured = task.metrics(output, y[None])
+        assert measured["accuracy"].sum().item() / task.text.size == share
+        assert measured["error"].sum().item() / task.text.size == 1 - share
 
 
 def test_the_loss_is_a_mean_over_real_tokens() -> None:
@@ -94,22 +100,28 @@ def test_text_made_in_code_needs_the_sentence_and_never_the_order() -> None:
 
 
 def test_a_rank_one_model_memorises_a_little() -> None:
-    records = train_stack(tagging(), Schedule(60, 2, 3e-2, 60), [0], torch.device("cpu"))
-    assert records is not None
-    assert records[0]["final"]["accuracy"] == pytest.approx(1.0)
+    (result,) = fit_many([Run(tagging(), recipe=schedule(60, 2, 3e-2, 60))])
+    assert result is not None
+    assert result.curve_of("accuracy")[-1] == pytest.approx(1.0)
+    assert result.final == pytest.approx(0.0)
 
 
 def test_trimming_takes_padding_only_and_changes_nothing() -> None:
     long = ["a"] * 40
     task = Tagging(TaggedText([["a", "b"], ["b"], long], [["X", "Y"], ["X"], ["X"] * 40]), "test", 1, size=4, width=8)
     x, y, _, _ = task.table
-    network = task.network((1,))
+    network = task.network(None, None, Recipe(), (1,))
     for parameter in network.parameters():
         parameter.data.normal_(generator=torch.Generator().manual_seed(0))
-    assert task.columns(x[None]).tolist() == [[16, 16, 48]]
+    lengths = task.data(None, Recipe(), [0], torch.device("cpu")).lengths
+    assert lengths is not None
+    assert lengths.tolist() == [[16, 16, 48]]
     short_x, short_y = x[None, :2, :16], y[None, :2, :16]
     with torch.no_grad():
-        whole, trimmed = task.loss(network(x[None, :2]), y[None, :2]), task.loss(network(short_x), short_y)
+        whole, trimmed = (
+            task.loss(task.predict(network, ids, None), tags)
+            for ids, tags in ((x[None, :2], y[None, :2]), (short_x, short_y))
+        )
     torch.testing.assert_close(whole, trimmed)
 
 
@@ -117,17 +129,14 @@ def test_batches_are_cut_to_their_longest_sentence(monkeypatch: pytest.MonkeyPat
     """And a stack trained on cut batches ends as one trained on whole ones."""
     long = [f"w{i}" for i in range(40)]
     text = TaggedText([["a", "b"], ["b"], long, ["c"]], [["X", "Y"], ["X"], ["X", "Y"] * 20, ["Y"]])
-    task, schedule = Tagging(text, "test", 1, size=4, width=8), Schedule(3, 2, 1e-2)
-    training = Training(task, schedule, [0], torch.device("cpu"))
+    task, cpu = Tagging(text, "test", 1, size=4, width=8), torch.device("cpu")
+    runs = [Run(task, recipe=schedule(3, 2, 1e-2))]
+    cut, whole = start(runs, cpu, None), start(runs, cpu, None)
     widths = []
-    advance = training.advance
-    monkeypatch.setattr(training, "advance", lambda x, y: (widths.append(x.shape[-1]), advance(x, y)))
-    for _ in range(3):
-        training.one_epoch()
-    assert sorted(set(widths)) == [16, 40]
-    whole = Training(task, schedule, [0], torch.device("cpu"))
-    whole.columns = None
-    for _ in range(3):
-        whole.one_epoch()
-    for one, other in zip(training.network.parameters(), whole.network.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    step = cut.stack.train_step
+    monkeypatch.setattr(cut.stack, "train_step", lambda data, chosen, n: (widths.append(n), step(data, chosen, n)))
+    train(cut)
+    assert sorted(set(widths)) == [16, 48]
+    whole.data = replace(whole.data, lengths=None)
+    train(whole)
+    torch.testing.assert_close(cut.stack.weights, whole.stack.weights, rtol=1e-4, atol=1e-6)

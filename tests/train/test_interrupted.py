@@ -26,9 +26,9 @@ import pytest
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError, JobError
 from infoflow.targets import pairwise_max
-from infoflow.train import checkpoint, part
+from infoflow.train import checkpoint, plan
+from infoflow.train.board import Stop
 from infoflow.train.engines import ray as engine
-from infoflow.train.engines.board import Stop
 from infoflow.train.fit import Recipe, Run, Store, fit_many
 
 ray: Any = importlib.import_module("ray") if importlib.util.find_spec("ray") else None
@@ -83,7 +83,7 @@ def test_a_killed_node_loses_nothing_and_doubles_nothing(
 ) -> None:
     second = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes(timeout=120)
-    monkeypatch.setattr(part, "SAVE_EVERY", 0.2)
+    monkeypatch.setattr(plan, "SAVE_EVERY", 0.2)
     puts: list[str] = []
     put = Store.put
     monkeypatch.setattr(Store, "put", lambda self, result, *rest: (puts.append(result.key), put(self, result, *rest)))
@@ -220,9 +220,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background
 folder, engine, epochs = sys.argv[1:]
 from infoflow.architecture import Architecture
 from infoflow.targets import pairwise_max
-from infoflow.train import part
+from infoflow.train import plan
 from infoflow.train.fit import Recipe, Run, fit_many
-part.SAVE_EVERY = 0.0  # a checkpoint after every step
+plan.SAVE_EVERY = 0.0  # a checkpoint after every step
 recipe = Recipe(samples=16, validation=8, batch=4, epochs=int(epochs), dtype="float64", rollback=1.001)
 target = pairwise_max(D=1, d=2, seed=0)
 arches = [Architecture((1, 1), (2, 2), 3), Architecture((2, 1), (2, 2), 3)]

@@ -9,9 +9,10 @@ from infoflow.architecture import Architecture
 from infoflow.commands.own_code import asked_target
 from infoflow.errors import InfoFlowError
 from infoflow.targets import pairwise_max
-from infoflow.train.data import epoch_order, make_data
-from infoflow.train.recipe import Recipe, Run
+from infoflow.train.loop import data_of, epoch_order
+from infoflow.train.recipe import Recipe
 from infoflow.train.results import Result, summary
+from infoflow.train.run import Run
 
 CPU = torch.device("cpu")
 ARCH = Architecture((2, 2), (4, 4))
@@ -115,20 +116,20 @@ def test_the_key_of_a_users_target_changes_with_its_file(tmp_path) -> None:
 
 def test_data_are_those_of_their_seed_with_exact_labels() -> None:
     target, recipe = pairwise_max(D=2, d=3, seed=0), Recipe(samples=40, validation=10)
-    one, two = (make_data(target, 5, recipe, CPU) for _ in range(2))
-    assert torch.equal(one.X, two.X)
+    one, two, other = (data_of([Run(target, ARCH, 5, recipe=recipe.with_(data_seed=seed))], CPU) for seed in (0, 0, 1))
+    assert torch.equal(one.x, two.x)
     assert torch.equal(one.y, two.y)
-    assert not torch.equal(one.X, make_data(target, 5, recipe.with_(data_seed=1), CPU).X)
-    assert one.X.shape == (40, 3, 5)
-    labels = target(one.X.transpose(-1, -2).double())
-    torch.testing.assert_close(one.y[:, 0].double() * one.deviation + one.mean, labels, rtol=1e-6, atol=1e-6)
+    assert not torch.equal(one.x, other.x)
+    assert one.x.shape == (1, 40, 3, 5)
+    labels = target(one.x[0].transpose(-1, -2).double())
+    torch.testing.assert_close(one.y[0, :, 0].double() * one.deviation + one.mean, labels, rtol=1e-6, atol=1e-6)
     assert abs(float(one.y.mean())) < 1e-6
     assert abs(float(one.y.square().mean()) - 1) < 1e-6
 
 
 def test_constant_labels_are_refused() -> None:
     with pytest.raises(InfoFlowError, match="vary"):
-        make_data(pairwise_max(D=1, d=2, seed=0), 3, Recipe(samples=1, validation=2), CPU)
+        data_of([Run(pairwise_max(D=1, d=2, seed=0), ARCH, 3, recipe=Recipe(samples=1, validation=2))], CPU)
 
 
 def test_orders_are_permutations_of_the_seed_and_epoch_alone() -> None:

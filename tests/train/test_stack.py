@@ -10,7 +10,8 @@ from infoflow.nn import Transformer
 from infoflow.targets import pairwise_max
 from infoflow.train import fold
 from infoflow.train.loop import Trained, start, train
-from infoflow.train.recipe import Recipe, Run
+from infoflow.train.recipe import Recipe
+from infoflow.train.run import Run
 from infoflow.train.stack import Stack, initial_weights
 
 CPU = torch.device("cpu")
@@ -46,9 +47,12 @@ def test_stacked_equals_separate(arch: Architecture, activation: str) -> None:
 
 
 def test_two_layers_are_folded_and_others_are_not() -> None:
-    assert Stack([run_of(Architecture((2, 2), (4, 4)))], CPU, None).folded
-    assert not Stack([run_of(Architecture((2,), (4,)))], CPU, None).folded
-    assert not Stack([run_of(Architecture((2, 2), (4, 4), positions="additive"))], CPU, None).folded
+    def folded(arch: Architecture) -> bool:
+        return fold.foldable(Stack([run_of(arch)], CPU, None).network.config)
+
+    assert folded(Architecture((2, 2), (4, 4)))
+    assert not folded(Architecture((2,), (4,)))
+    assert not folded(Architecture((2, 2), (4, 4), positions="additive"))
 
 
 @settings(max_examples=15)
@@ -88,7 +92,7 @@ def test_the_optimiser_is_torch_adamw(decay: float, clip: float | None, warm_up:
     recipe = TINY.with_(steps=30, decay=decay, lr=2e-2, clip=clip, warm_up=warm_up, query_key_rate=multiple)
     run = run_of(Architecture((2, 1), (4, 2), 3), recipe=recipe)
     state = start([run], CPU, None)
-    reference = Transformer(run.config()).double()
+    reference = Transformer(run.task.config(run.arch, run.T, run.recipe)).double()
     reference.initialise(torch.Generator().manual_seed(run.seed))
     attention = [p for layer in reference.attentions for p in (layer.query, layer.key)]
     others = [p for p in reference.parameters() if all(p is not own for own in attention)]
@@ -102,8 +106,8 @@ def test_the_optimiser_is_torch_adamw(decay: float, clip: float | None, warm_up:
         for group in optimiser.param_groups:
             group["lr"] = recipe.lr * factor * group["multiple"]
         optimiser.zero_grad()
-        answer = reference(state.data.X[:4].transpose(-1, -2))
-        (answer - state.data.y[:4, 0]).square().mean().backward()
+        answer = reference(state.data.x[0, :4].transpose(-1, -2))
+        (answer - state.data.y[0, :4, 0]).square().mean().backward()
         norm = torch.cat([parameter.grad.flatten() for parameter in reference.parameters()]).norm()
         norms.append(float(norm))
         for parameter in reference.parameters():
@@ -140,10 +144,9 @@ def test_a_model_that_overflows_keeps_its_last_finite_weights() -> None:
 
 def test_initial_weights_come_from_the_seed_alone() -> None:
     runs = [run_of(Architecture((2, 2), (4, 4)), seed=seed) for seed in (3, 9, 4)]
-    config = runs[0].config()
-    together = initial_weights(runs, config)
+    together = initial_weights(runs)
     for row, run in enumerate(runs):
-        assert torch.equal(together[row], initial_weights([run], config)[0])
+        assert torch.equal(together[row], initial_weights([run])[0])
     assert not torch.equal(together[0], together[1])
 
 
@@ -151,8 +154,8 @@ def test_the_network_is_in_the_units_of_the_target() -> None:
     """Its NMSE, from raw labels of the validation set, is the reported one."""
     state: Trained = train(start([run_of(Architecture((2, 2), (4, 4)))], CPU, None))
     network = state.stack.networks(state.best_weights, state.data).select(0)
-    X = state.data.X_validation.transpose(-1, -2)
-    labels = state.stack.runs[0].target(X)
+    X = state.data.x_validation[0].transpose(-1, -2)
+    labels = state.stack.runs[0].regression()[0](X)
     error = (network(X) - labels).square().mean() / labels.var(correction=0)
     torch.testing.assert_close(error, state.best[0], rtol=1e-10, atol=0)
 

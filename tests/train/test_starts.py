@@ -1,5 +1,6 @@
 """Several starts: each is tried alone, the best goes on, and nothing else about a run changes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,11 +9,10 @@ import torch
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.targets import pairwise_max
-from infoflow.train.engines.choice import choose
 from infoflow.train.fit import Recipe, Run, Store, fit_many
 from infoflow.train.loop import Trained, start, train
-from infoflow.train.part import Part, plan, train_part
-from infoflow.train.starts import choose_start, trial_stack
+from infoflow.train.part import choose_start, provider, train_part, trial_stack
+from infoflow.train.plan import Part, choose, plan
 
 CPU = torch.device("cpu")
 RECIPE = Recipe(samples=16, validation=8, batch=4, epochs=3, dtype="float64", starts=4, start_epochs=2)
@@ -125,8 +125,8 @@ def test_a_choice_that_was_cut_short_is_told_and_tidied(tmp_path: Path) -> None:
     whole, store = curves(runs), Store(tmp_path)
     store.prepare()
     folder = store.checkpoints
-    part, data, watch = part_of(runs), start(runs, CPU, None).data, Watch(at=11)
-    assert train_part(part, CPU, data, folder, watch.stop, watch.report) is None
+    part, watch = part_of(runs), Watch(at=11)
+    assert train_part(part, CPU, provider(CPU), folder, watch.stop, watch.report) is None
     planned = plan(runs, {run.key for run in runs}, CPU, folder)
     assert {(part.checkpoint, part.before) for part in planned} == {(None, watch.seen[-1])}
     for found, wanted in zip(curves(runs, tmp_path), whole, strict=True):
@@ -164,15 +164,14 @@ def test_stopped_afterwards_it_goes_on_from_there(tmp_path: Path) -> None:
     """The 4 x 8 steps of the trials are not repeated: the checkpoint holds what they chose."""
     runs = runs_of()
     whole = curves(runs)
-    data = start(runs, CPU, None).data
     watch = Watch(at=32 + 5)
-    assert train_part(part_of(runs), CPU, data, tmp_path, watch.stop, watch.report) is None
+    assert train_part(part_of(runs), CPU, provider(CPU), tmp_path, watch.stop, watch.report) is None
     finished = []
     for part in plan(runs, {run.key for run in runs}, CPU, tmp_path):
         assert part.checkpoint is not None
         assert part.checkpoint.step == 6
         again = Watch(at=1000)
-        finished += train_part(part, CPU, data, tmp_path, again.stop, again.report) or []
+        finished += train_part(part, CPU, provider(CPU), tmp_path, again.stop, again.report) or []
         assert again.seen == [0, *range(32 + 7, 32 + 13)]
     for (result, _), wanted, expected in zip(finished, whole, fit_many(runs), strict=True):
         assert result.curve == pytest.approx(wanted, rel=1e-11)
@@ -183,9 +182,8 @@ def test_stopped_afterwards_it_goes_on_from_there(tmp_path: Path) -> None:
 
 def test_progress_counts_every_step_once() -> None:
     runs = runs_of(2)
-    part, data = part_of(runs), start(runs, CPU, None).data
-    watch = Watch(at=1000)
-    train_part(part, CPU, data, None, watch.stop, watch.report)
+    part, watch = part_of(runs), Watch(at=1000)
+    train_part(part, CPU, provider(CPU), None, watch.stop, watch.report)
     assert watch.seen == sorted(set(watch.seen))
     assert part.steps == 2 * watch.seen[-1]
 
@@ -201,7 +199,7 @@ def test_seeds_stay_small_enough_for_their_starts() -> None:
     run = runs_of(1)[0]
     largest = (2**63 - 1) // 4
     with pytest.raises(InfoFlowError, match="expected a seed"):
-        fit_many([Run(run.target, run.arch, run.T, largest + 1, run.recipe)])
-    (result,) = fit_many([Run(run.target, run.arch, run.T, largest, run.recipe)])
+        fit_many([replace(run, seed=largest + 1)])
+    (result,) = fit_many([replace(run, seed=largest)])
     assert result is not None
     assert result.status == "ok"

@@ -28,7 +28,7 @@ def train(D: int, models: int, quick: bool, device: str, out: Path, as_json: boo
     from infoflow.files import write_json
     from infoflow.provenance import provenance
     from infoflow.train.benchmark import measure
-    from infoflow.train.device import check_device
+    from infoflow.train.plan import check_device
 
     where = check_device(device)
     with Progress("bench", 5) as bar:

@@ -103,7 +103,7 @@ def command(
 
 
 def _about(run: Any) -> dict[str, Any]:
-    about = {"target": run.target.spelling, "arch": str(run.arch), "T": run.T, "steps": run.recipe.total_steps}
+    about = {"target": run.task.name, "arch": str(run.arch), "T": run.T, "steps": run.recipe.total_steps}
     starts = {"starts": run.recipe.starts, "start_steps": run.recipe.start_steps} if run.recipe.starts > 1 else {}
     return about | starts
 

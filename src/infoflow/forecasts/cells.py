@@ -12,7 +12,8 @@ import numpy as np
 from infoflow.architecture import Architecture
 from infoflow.forecasts.families import Drawn, Family
 from infoflow.targets import Target
-from infoflow.train.recipe import Recipe, Run
+from infoflow.train.recipe import Recipe
+from infoflow.train.run import Run
 
 ARCHITECTURES = 8  # of each target
 LENGTHS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)

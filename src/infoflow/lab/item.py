@@ -14,6 +14,7 @@ from typing import Any, Literal
 from infoflow.errors import InfoFlowError
 from infoflow.files import write_json, write_text
 from infoflow.provenance import noted, provenance
+from infoflow.train.results import Result
 
 Preset = Literal["quick", "full"]
 
@@ -51,7 +52,7 @@ class Outcome:
 
     columns: list[str]
     rows: list[dict[str, Any]]
-    runs: list[dict[str, Any]] = field(default_factory=list)
+    runs: list[Result] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)  # name -> matplotlib Figure
     extra: dict[str, Any] = field(default_factory=dict)
@@ -90,10 +91,9 @@ def cell(value: Any) -> str:
     return str(value)
 
 
-def _device(run: dict[str, Any]) -> str:
+def _device(run: Result) -> str:
     """Where a run was trained, which a call that only reads the store would not know."""
-    device: str = run["choice"]["device"] if "choice" in run else run["device"]
-    return device.partition(":")[0]
+    return str(run.choice["device"]).partition(":")[0]
 
 
 def write(item: Item, context: Context, outcome: Outcome, seconds: float) -> dict[str, Any]:
@@ -120,7 +120,9 @@ def write(item: Item, context: Context, outcome: Outcome, seconds: float) -> dic
         "remarks": outcome.remarks,
         "figures": figures,
         **outcome.extra,
-        "runs": outcome.runs,
+        "models": len(outcome.runs),
+        "training_seconds": sum(run.seconds / run.stacked for run in outcome.runs),  # a stack's are shared
+        "runs": [run.key for run in outcome.runs],  # by which the store has them
         "trained": noted(context.store),
         "provenance": provenance(),
     }

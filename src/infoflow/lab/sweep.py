@@ -1,15 +1,18 @@
 """Cells of a table: each cell a list of runs, all trained by one call of the engine, summarised cell by cell."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+import torch
+
 from infoflow.errors import InfoFlowError, JobError
 from infoflow.lab.item import Context
 from infoflow.train.fit import fit_many
-from infoflow.train.recipe import Run
+from infoflow.train.recipe import Recipe
 from infoflow.train.results import Result, Summary, summary
+from infoflow.train.run import Run
 from infoflow.train.store import Store
 
 
@@ -18,8 +21,8 @@ class Trained:
     by_cell: dict[Any, list[Result]]
     store: Store
 
-    def runs(self) -> list[dict[str, Any]]:
-        return [result.to_json() for results in self.by_cell.values() for result in results]
+    def runs(self) -> list[Result]:
+        return [result for results in self.by_cell.values() for result in results]
 
 
 def train_cells(context: Context, grid: Mapping[Any, list[Run]], title: str, keep_weights: bool = False) -> Trained:
@@ -38,6 +41,26 @@ def train_cells(context: Context, grid: Mapping[Any, list[Run]], title: str, kee
         )
     results = iter(done)
     return Trained({cell: [next(results) for _ in members] for cell, members in grid.items()}, store)
+
+
+def schedule(epochs: int, batch: int, lr: float, evaluate_every: int = 1) -> Recipe:
+    """Adam with a constant rate and no decay, looked at before the first step, too: what three of the papers use."""
+    return Recipe(epochs=epochs, batch=batch, lr=lr, decay=0.0, schedule="constant", evaluate_every=evaluate_every,
+                  evaluate_first=True)  # fmt: skip
+
+
+def spread(results: Sequence[Result], name: str) -> tuple[float | None, float | None]:
+    """Mean and standard deviation of a metric after the last step over the models where it is finite."""
+    values = [last for result in results if (last := result.curve_of(name)[-1]) is not None]
+    if not values:
+        return None, None
+    found = torch.tensor(values, dtype=torch.float64)
+    return float(found.mean()), float(found.std()) if len(found) > 1 else 0.0
+
+
+def failed(results: Sequence[Result]) -> int:
+    """Models that diverged, or whose last error is no number."""
+    return sum(result.status != "ok" or result.final is None for result in results)
 
 
 def cells(trained: Trained) -> dict[Any, Summary]:

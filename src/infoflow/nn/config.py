@@ -17,7 +17,7 @@ class TransformerConfig:
     Layer l has heads[l] heads of dimension head_dims[l]; E_l = heads[l] * head_dims[l].
     """
 
-    dim: int  # d, the token dimension
+    dim: int  # d, the token dimension; with encoder="table" the size of the vocabulary
     heads: tuple[int, ...]
     head_dims: tuple[int, ...]
     widths: tuple[int, ...]  # hidden width of F_1..F_{L-1}, then of the read-out
@@ -32,7 +32,7 @@ class TransformerConfig:
     layer_norm: bool = False  # after each attention (C.3)
     cls: bool = True  # False: no CLS, outputs per token
     hard: bool = False  # hardmax instead of softmax
-    encoder: Literal["linear", "mlp", "none"] = "linear"  # "none": tokens enter as they are (d = E_1)
+    encoder: Literal["linear", "mlp", "none", "table"] = "linear"  # "none": tokens as they are (d = E_1)
     encoder_width: int = 0  # hidden width of the "mlp" encoder
     encoder_activation: Activation | None = None
     positions: Literal["none", "additive", "augmented"] = "none"
@@ -86,7 +86,7 @@ class TransformerConfig:
             )
         if self.encoder == "mlp" and self.encoder_width < 1:
             raise InfoFlowError("expected encoder_width of at least 1 with encoder='mlp', got 0; set encoder_width.")
-        if self.encoder_skip and self.dim != E[0] - self.position_dim:
+        if self.encoder_skip and (self.dim != E[0] - self.position_dim or self.encoder == "table"):
             raise InfoFlowError(f"expected d = {E[0] - self.position_dim} with encoder_skip, got d = {self.dim}.")
         if self.readout_skip and self.outputs != E[-1]:
             raise InfoFlowError(f"expected outputs = E_L = {E[-1]} with readout_skip, got {self.outputs}.")

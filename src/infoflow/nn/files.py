@@ -39,7 +39,6 @@ LOADERS: dict[str, str] = {
     "context_map": "infoflow.construct.rank_one.saving:load_map",
     "equivariant": "infoflow.construct.rank_one.off_ramps:load_equivariant",
     "checkpoint": "infoflow.train.checkpoint:from_saved",
-    "lab_checkpoint": "infoflow.lab.resume:from_saved",
 }
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from infoflow.certificates import Certificate
@@ -90,6 +90,16 @@ class FeedForward(nn.Module):
         return x + y if self.skip else y
 
 
+def look_up(table: Float[Tensor, "... size E"], ids: Int[Tensor, "... T"]) -> Float[Tensor, "... T E"]:
+    """The rows of each model's own table; a number below zero is no token, and whoever asks must not see it."""
+    *stack, size, E = table.shape
+    rows = ids.clamp(min=0)
+    if stack:  # the tables of all models under each other
+        first = torch.arange(math.prod(stack), device=ids.device) * size
+        rows = rows + first.view(*stack, *(1,) * (ids.ndim - len(stack)))
+    return table.reshape(-1, E)[rows]
+
+
 class AttentionLayer(nn.Module):
     """h heads of dimension n on E coordinates; W_Q, W_K, W_V are (*stack, h, n, E), W_O is (*stack, E, h n)."""
 
@@ -160,7 +170,9 @@ class Norm(nn.Module):
 
 
 class Transformer(nn.Module):
-    """X (*stack, B, T, d) -> (*stack, B) or (*stack, B, outputs); without CLS (*stack, B, T, outputs)."""
+    """X (*stack, B, T, d) -> (*stack, B) or (*stack, B, outputs); without CLS (*stack, B, T, outputs).
+
+    With a table X holds numbers of the vocabulary, (*stack, B, T)."""
 
     def __init__(self, config: TransformerConfig, stack: tuple[int, ...] = ()) -> None:
         super().__init__()
@@ -169,7 +181,9 @@ class Transformer(nn.Module):
         E, L, hidden = config.embed, config.layers, config.ffn_layers
         token_size = E[0] - config.position_dim
         activation = config.activation
-        if config.encoder == "none":
+        # With a table X holds numbers of the vocabulary, not vectors.
+        self.table = nn.Parameter(torch.empty(*stack, config.dim, token_size)) if config.encoder == "table" else None
+        if config.encoder in ("none", "table"):
             self.encoder: FeedForward | None = None
         else:
             sizes = [config.dim] + [config.encoder_width] * (config.encoder == "mlp") + [token_size]
@@ -197,12 +211,14 @@ class Transformer(nn.Module):
             nn.init.constant_(parameter, 1.0 if name.endswith("norm.weight") else 0.0)
 
     def initialise(self, generator: torch.Generator, scale: float = 1.0) -> None:
-        """Uniform(+-scale/sqrt(fan_in)) for weights, the usual PyTorch law; CLS and positions normal with std 0.02."""
+        """Uniform(+-scale/sqrt(fan_in)) for weights, the usual PyTorch law; CLS and positions normal with std 0.02, a
+        table of the vocabulary with std 1."""
         for name, parameter in self.named_parameters():
             if "norm" in name:
                 continue
-            if name in ("cls_token", "position"):
-                parameter.data.normal_(0.0, 0.02, generator=generator)
+            if name in ("cls_token", "position", "table"):
+                deviation = 1.0 if name == "table" else 0.02
+                parameter.data.normal_(0.0, deviation, generator=generator)
                 continue
             fan = parameter.shape[-1] if not name.endswith("bias") else self._fan_of_bias(name)
             limit = scale / math.sqrt(fan)
@@ -213,12 +229,13 @@ class Transformer(nn.Module):
 
     def embed(self, X: Float[Tensor, "... T d"]) -> Float[Tensor, "... rows E"]:
         """Encode the tokens, add or append positions, put the CLS behind them."""
-        tokens = X if self.encoder is None else self.encoder(X)
-        T, stack = X.shape[-2], len(self.stack)
+        tokens = look_up(self.table, X) if self.table is not None else X
+        tokens = tokens if self.encoder is None else self.encoder(tokens)
+        T, stack = tokens.shape[-2], len(self.stack)
         cls = None
         if self.cls_token is not None:
-            shape = (*X.shape[:-2], 1, self.cls_token.shape[-1])
-            cls = self.cls_token.view(*self.stack, *(1,) * (X.ndim - stack - 1), -1).expand(shape)
+            shape = (*tokens.shape[:-2], 1, self.cls_token.shape[-1])
+            cls = self.cls_token.view(*self.stack, *(1,) * (tokens.ndim - stack - 1), -1).expand(shape)
         if self.position is not None:
             table = self.position.unsqueeze(stack)
             if self.config.positions == "augmented":
@@ -245,6 +262,11 @@ class Transformer(nn.Module):
 
     def _check(self, X: Tensor) -> None:
         c, stack = self.config, len(self.stack)
+        if c.encoder == "table":
+            if X.is_floating_point() or X.is_complex() or X.ndim < 1 + stack or X.shape[:stack] != self.stack:
+                expected = (*self.stack, "...", "T")
+                raise InfoFlowError(f"expected token numbers of shape {expected}, got {X.dtype} of {tuple(X.shape)}.")
+            X = X.unsqueeze(-1).expand(*X.shape, c.dim)  # the length is checked below as for vectors
         if X.ndim < 2 + stack or X.shape[-1] != c.dim or X.shape[-2] < 1 or X.shape[:stack] != self.stack:
             expected = (*self.stack, "...", "T", c.dim)
             raise InfoFlowError(f"expected input of shape {expected}, got {tuple(X.shape)}.")
@@ -258,8 +280,8 @@ class Transformer(nn.Module):
         visible: Bool[Tensor, "... queries T"] | None = None,
     ) -> Tensor:
         """The state the read-out sees: (.., 1, E_L) for the CLS, (.., T, E_L) without."""
-        T = X.shape[-2]
         x = self.embed(X)
+        T = x.shape[-2] - self.config.cls
         for l, layer in enumerate(self.attentions):
             if states is not None:
                 states.inputs.append(x)

@@ -35,7 +35,8 @@ def hide(
     to the root mean square of each attention matrix.
     """
     c = network.config
-    if c.layer_norm or c.ffn_skip or c.encoder_skip or c.readout_skip or c.encoder == "none" or c.position_dim:
+    skips = c.ffn_skip or c.encoder_skip or c.readout_skip
+    if c.layer_norm or skips or c.encoder in ("none", "table") or c.position_dim:
         raise InfoFlowError("expected a network whose stream may be rotated (no norms, no skips around blocks).")
     generator = torch.Generator().manual_seed(seed)
     made = Transformer(replace(c, heads=tuple(h + distractors for h in c.heads), streams=c.embed)).to(

@@ -113,6 +113,8 @@ def _state_of(model: Any, target: Any) -> tuple[Callable[[Tensor], Tensor], int,
         config = model.config
         if not config.cls or model.stack:
             raise InfoFlowError("expected a single Transformer with a CLS token, got one without or a stack of models.")
+        if config.encoder == "table":
+            raise InfoFlowError("expected a Transformer on vectors, got one on a vocabulary: its inputs have no box.")
         if config.hard:
             raise InfoFlowError(
                 "expected softmax attention (hardmax is not differentiable); try: infoflow refute hardmax."

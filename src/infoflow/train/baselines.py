@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from infoflow.train.recipe import Run
+from infoflow.train.run import Run
 
 Step = Callable[[], Any]
 
@@ -22,16 +22,17 @@ class PlainTransformer(nn.Module):
 
     def __init__(self, run: Run, fused_attention: bool) -> None:
         super().__init__()
-        (E, _), (w, _) = run.arch.embeds, run.arch.widths
-        self.heads, self.fused_attention = run.arch.heads, fused_attention
-        self.encoder = nn.Linear(run.target.dim, E)
+        target, arch, _ = run.regression()
+        (E, _), (w, _) = arch.embeds, arch.widths
+        self.heads, self.fused_attention = arch.heads, fused_attention
+        self.encoder = nn.Linear(target.dim, E)
         self.cls = nn.Parameter(0.02 * torch.randn(E))
         self.query = nn.ModuleList(nn.Linear(E, E, bias=False) for _ in range(2))
         self.key = nn.ModuleList(nn.Linear(E, E, bias=False) for _ in range(2))
         self.value = nn.ModuleList(nn.Linear(E, E, bias=False) for _ in range(2))
         self.output = nn.ModuleList(nn.Linear(E, E, bias=False) for _ in range(2))
         self.ffn = nn.Sequential(nn.Linear(E, w), nn.GELU(), nn.Linear(w, E))
-        self.readout = nn.Sequential(nn.Linear(E, w), nn.GELU(), nn.Linear(w, run.target.outputs))
+        self.readout = nn.Sequential(nn.Linear(E, w), nn.GELU(), nn.Linear(w, target.outputs))
 
     def attend(self, layer: int, x: Tensor, tokens: Tensor) -> Tensor:
         def split(y: Tensor) -> Tensor:
@@ -98,7 +99,7 @@ def jax_vmapped(run: Run, X: Tensor, y: Tensor, models: int) -> tuple[Step, int]
     except ImportError:
         return None
     shapes = {k: tuple(v.shape) for k, v in PlainTransformer(run, False).named_parameters()}
-    heads, rates = run.arch.heads, (run.recipe.lr, run.recipe.decay)
+    heads, rates = run.regression()[1].heads, (run.recipe.lr, run.recipe.decay)
 
     def attend(p: Any, layer: int, x: Any, tokens: Any) -> Any:
         def split(name: str, z: Any) -> Any:

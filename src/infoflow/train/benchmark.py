@@ -17,11 +17,12 @@ import torch
 from infoflow.architecture import Architecture
 from infoflow.targets import pairwise_max
 from infoflow.train import baselines
-from infoflow.train.data import Data, epoch_order, make_data
-from infoflow.train.engines.choice import LARGEST_STACK, Choice, choose, threads
 from infoflow.train.kernels.layer import Fused
-from infoflow.train.loop import Stepper, start, train
-from infoflow.train.recipe import Recipe, Run
+from infoflow.train.loop import Stepper, data_of, epoch_order, start, train
+from infoflow.train.plan import LARGEST_STACK, Choice, choose, threads
+from infoflow.train.recipe import Recipe
+from infoflow.train.run import Run
+from infoflow.train.task import Data
 
 STACKS = (1, 4, 16, 64, 256, 1024)
 STRIDE = 4  # steps that a CPU worker makes at a time
@@ -35,7 +36,7 @@ def workload(D: int, models: int, batch: int = 256, T: int = 64, samples: int = 
 
 
 def describe(run: Run) -> dict[str, Any]:
-    return {"target": run.target.spelling, "arch": str(run.arch), "T": run.T, "batch": run.recipe.batch,
+    return {"target": run.task.name, "arch": str(run.arch), "T": run.T, "batch": run.recipe.batch,
             "dtype": run.recipe.dtype, "optimiser": "AdamW"}  # fmt: skip
 
 
@@ -66,7 +67,7 @@ def _wait(device: torch.device) -> None:
 def ours(D: int, choice: Choice, models: int, device: torch.device, seconds: float) -> float:
     """The engine's own step as chosen, data order and gather included; on CUDA one stack, on a CPU its workers."""
     stack = choice.stack if device.type == "cuda" else min(choice.stack, models)
-    data = make_data(*_data_of(D), device)
+    data = data_of(workload(D, 1), device)
     steppers = [_stepper(workload(D, stack), device, choice.fused, data) for _ in range(choice.workers)]
     if len(steppers) == 1:
         return rate(steppers[0].step, stack, device, seconds)
@@ -80,17 +81,23 @@ def _stride(stepper: Stepper) -> None:
         stepper.step()
 
 
-def _data_of(D: int) -> tuple[Any, int, Recipe]:
-    run = workload(D, 1)[0]
-    return run.target, run.T, run.recipe
-
-
 def _stepper(runs: list[Run], device: torch.device, fused: Fused | None, data: Data) -> Stepper:
     state, recipe = start(runs, device, fused, data), runs[0].recipe
     stepper = Stepper(state.stack, data, recipe.batch_size, recipe.steps_per_epoch)
     seeds = torch.tensor([run.seed for run in runs], device=device)
     stepper.load_order(epoch_order(seeds, 0, recipe.samples))
     return stepper
+
+
+def model_steps(runs: list[Run], size: int, steps: int, device: torch.device) -> float:
+    """Model-steps a second of these runs of one group, in stacks of at most `size`, one after the other."""
+    seconds = 0.0
+    for first in range(0, len(runs), size):
+        part = runs[first : first + size]
+        stepper = _stepper(part, device, None, data_of(part, device))
+        stepper.step()  # warm: buffers exist from here on
+        seconds += timed(stepper.step, steps, device)
+    return len(runs) * steps / seconds
 
 
 def plain_rate(D: int, device: torch.device, seconds: float) -> tuple[float, int]:
@@ -106,8 +113,8 @@ def plain_rate(D: int, device: torch.device, seconds: float) -> tuple[float, int
 
 
 def _batch(run: Run, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    data = make_data(run.target, run.T, run.recipe.with_(samples=run.recipe.batch), device)
-    return data.X.transpose(-1, -2).contiguous(), data.y
+    data = data_of([replace(run, recipe=run.recipe.with_(samples=run.recipe.batch))], device)
+    return data.x[0].transpose(-1, -2).contiguous(), data.y[0]
 
 
 def operations(run: Run) -> dict[str, float]:
@@ -117,11 +124,11 @@ def operations(run: Run) -> dict[str, float]:
     4 T w k. Backward: the same twice, less what the data would get (half of the attention's share). Bytes: the batch
     once, and weights, both moments and the gradient once in and once out.
     """
-    h, k = run.arch.heads
-    w, d, T, B = run.arch.widths[0], run.target.dim, run.T, run.recipe.batch
+    target, arch, T = run.regression()
+    (h, k), w, d, B = arch.heads, arch.widths[0], target.dim, run.recipe.batch
     attention = 4 * T * T * d * h + 2 * T * (d + 1) * d * h
     tokens = 2 * T * d * (h + 1) * w + 4 * T * w * k
-    parameters = run.arch.parameters(d, run.target.outputs)
+    parameters = arch.parameters(d, target.outputs)
     return {"flops": B * (2 * attention + 3 * tokens), "bytes": 4 * B * (d * T + 1) + 4 * 8 * parameters}
 
 
@@ -158,8 +165,8 @@ def kernel_errors(D: int, device: torch.device, fused: Fused, T: int = 64) -> di
     """Relative error of the kernel's output and gradients against float64 PyTorch, for fresh random inputs."""
     from infoflow.train.kernels.layer import token_layer
 
-    run = workload(D, 1, T=T)[0]
-    (h, k), w, d = run.arch.heads, run.arch.widths[0], run.target.dim
+    target, arch, _ = workload(D, 1, T=T)[0].regression()
+    (h, k), w, d = arch.heads, arch.widths[0], target.dim
     generator = torch.Generator(device=device).manual_seed(D)
     shapes = {"A": (2, h, d + 1, d), "G": (2, d * (h + 1), w), "g": (2, w), "U": (2, 16, k, w)}
     X = torch.randn(2, 16, d, T, generator=generator, device=device)
@@ -169,7 +176,7 @@ def kernel_errors(D: int, device: torch.device, fused: Fused, T: int = 64) -> di
     def gradients(dtype: torch.dtype, kernel: Fused | None) -> list[torch.Tensor]:
         leaves = [value.to(dtype).requires_grad_() for value in inputs.values()]
         A, G, g, U = leaves
-        out = token_layer(X.to(dtype), A, G, g, U, run.arch.head_dims[1] ** -0.5, "gelu", kernel)
+        out = token_layer(X.to(dtype), A, G, g, U, arch.head_dims[1] ** -0.5, "gelu", kernel)
         return [out.detach(), *torch.autograd.grad((out * weight.to(dtype)).sum(), leaves)]
 
     exact, got = gradients(torch.float64, None), gradients(torch.float32, fused)
@@ -184,7 +191,7 @@ def relative_errors(names: list[str], exact: list[torch.Tensor], got: list[torch
 def stacked_against_separate(D: int, device: torch.device, fused: Fused | None, steps: int = 50) -> float:
     """Largest relative difference of weights after `steps` steps: 4 models stacked, and the last of them alone."""
     recipe = Recipe(samples=4096, validation=256, epochs=None, steps=steps)
-    runs = [Run(run.target, run.arch, run.T, run.seed, recipe) for run in workload(D, 4)]
+    runs = [replace(run, recipe=recipe) for run in workload(D, 4)]
     together = train(start(runs, device, fused)).stack.weights[-1]
     alone = train(start(runs[-1:], device, fused)).stack.weights[0]
     return float((together - alone).norm() / alone.norm())

@@ -20,10 +20,11 @@ from torch import Tensor
 from infoflow.errors import InfoFlowError
 from infoflow.nn import files
 from infoflow.train.loop import Save, Trained
-from infoflow.train.recipe import Run
 from infoflow.train.results import finite
+from infoflow.train.run import Run
 
-# Every tensor has the model axis first, but `step` (1) and `curve` (evaluations, M).
+CURVE = "curve "  # before the name of a metric: the tensor of its curve
+# Every tensor has the model axis first, but `step` (1) and the curves (evaluations, M).
 _ROWS = ("weights", "first", "second", "alive", "loss", "best", "best_weights", "diverged_at",
          "rate", "best_second", "rollbacks")  # fmt: skip
 
@@ -35,6 +36,7 @@ class Checkpoint:
     path: Path | None
     keys: list[str]
     steps: list[int]  # of the evaluations
+    metrics: list[str]  # in their order: the first is the error
     seconds: float
     tensors: dict[str, Tensor]
     tried: list[list[float]]  # of each run: what its starts reached
@@ -54,16 +56,18 @@ class Checkpoint:
             return False
         for name, tensor in chosen.items():
             into[name].copy_(tensor)
-        state.curve, state.steps = self.tensors["curve"][:, rows].tolist(), list(self.steps)
+        state.curves = {name: self.tensors[CURVE + name][:, rows].tolist() for name in self.metrics}
+        state.steps = list(self.steps)
         state.step, state.seconds, state.tried = self.step, self.seconds, [list(self.tried[row]) for row in rows]
         return True
 
 
 def save(folder: Path, state: Trained) -> Path:
     keys = [run.key for run in state.stack.runs]
-    curve = torch.tensor(state.curve, dtype=torch.float64).reshape(len(state.steps), len(keys))
-    header = {"keys": keys, "steps": state.steps, "seconds": state.seconds, "tried": _plain(state.tried)}
-    return files.write(folder / _name(state.stack.runs), "checkpoint", {**_tensors(state), "curve": curve}, header)
+    curves = {CURVE + name: torch.tensor(values, dtype=torch.float64) for name, values in state.curves.items()}
+    header = {"keys": keys, "steps": state.steps, "metrics": list(state.curves), "seconds": state.seconds,
+              "tried": _plain(state.tried)}  # fmt: skip
+    return files.write(folder / _name(state.stack.runs), "checkpoint", {**_tensors(state), **curves}, header)
 
 
 def saver(folder: Path | None) -> Save | None:
@@ -104,19 +108,26 @@ def tidy(folder: Path, finished: Collection[str]) -> None:
 
 def from_saved(tensors: dict[str, Tensor], header: dict[str, Any], path: Path | None = None) -> Checkpoint:
     """Checked: all tensors there, one row per run, one step per evaluation."""
-    keys, steps, seconds = header.get("keys"), header.get("steps"), header.get("seconds")
-    if not (isinstance(keys, list) and keys and all(isinstance(key, str) for key in keys)):
+    found: dict[str, Any] = {name: header.get(name) for name in ("keys", "steps", "metrics", "seconds")}
+    keys, steps, metrics, seconds = found.values()
+    if not (_strings(keys) and keys):
         raise InfoFlowError("expected the keys of the runs in a checkpoint.")
     if not (isinstance(steps, list) and all(type(s) is int for s in steps) and isinstance(seconds, (int, float))):
         raise InfoFlowError("expected steps and seconds in a checkpoint.")
-    tensors = _of_today(tensors)
-    if set(tensors) != {*_ROWS, "step", "curve"} or tensors["step"].shape != (1,):
+    if not (_strings(metrics) and bool(metrics) == bool(steps)):
+        raise InfoFlowError("expected the names of metrics in a checkpoint.")
+    curves = [CURVE + name for name in metrics]
+    if set(tensors) != {*_ROWS, "step", *curves} or tensors["step"].shape != (1,):
         raise InfoFlowError("expected the tensors of a checkpoint.")
-    if tensors["curve"].shape != (len(steps), len(keys)):
+    if any(tensors[name].shape != (len(steps), len(keys)) for name in curves):
         raise InfoFlowError("expected one curve per run in a checkpoint.")
     if any(tensors[name].ndim < 1 or tensors[name].shape[0] != len(keys) for name in _ROWS):
         raise InfoFlowError("expected one row per run in a checkpoint.")
-    return Checkpoint(path, keys, steps, float(seconds), tensors, _tried(header, len(keys)))
+    return Checkpoint(path, keys, steps, metrics, float(seconds), tensors, _tried(header, len(keys)))
+
+
+def _strings(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 def _plain(tried: list[list[float]]) -> list[list[float | None]]:
@@ -124,22 +135,13 @@ def _plain(tried: list[list[float]]) -> list[list[float | None]]:
 
 
 def _tried(header: dict[str, Any], runs: int) -> list[list[float]]:
-    """Read back, inf for what was no number; of a checkpoint from before they were kept, none."""
-    tried = header.get("tried", [[]] * runs)
+    """Read back, inf for what was no number."""
+    tried = header.get("tried")
     if not (isinstance(tried, list) and len(tried) == runs and all(isinstance(values, list) for values in tried)):
         raise InfoFlowError("expected what the starts of each run reached in a checkpoint.")
     if not all(value is None or type(value) in (int, float) for values in tried for value in values):
         raise InfoFlowError("expected numbers for what starts reached in a checkpoint.")
     return [[inf if value is None else float(value) for value in values] for values in tried]
-
-
-def _of_today(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Checkpoints from before there were rollbacks: none has happened."""
-    if not {"alive", "second", "best"} <= set(tensors) or "rate" in tensors:
-        return tensors
-    alive, second = tensors["alive"], tensors["second"]
-    none = torch.zeros(len(tensors["best"]), dtype=torch.int64)
-    return {**tensors, "rate": torch.ones(alive.shape, dtype=second.dtype), "best_second": second, "rollbacks": none}
 
 
 def _tensors(state: Trained) -> dict[str, Tensor]:

@@ -14,14 +14,17 @@ import torch
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError, unknown
 from infoflow.progress import Progress
+from infoflow.targets import Target
 from infoflow.targets.spelling import TargetLike, target_of
 from infoflow.train import checkpoint
-from infoflow.train.device import check_device
-from infoflow.train.engines.board import Board, Stop
-from infoflow.train.part import Finished, Part, plan
-from infoflow.train.recipe import Recipe, Run
+from infoflow.train.board import Board, Stop
+from infoflow.train.part import Finished
+from infoflow.train.plan import Part, check_device, plan
+from infoflow.train.recipe import Recipe
 from infoflow.train.results import Result, Summary, summary
+from infoflow.train.run import Run
 from infoflow.train.store import Store
+from infoflow.train.task import Task
 
 __all__ = ["Recipe", "Result", "Run", "Store", "Summary", "fit", "fit_many", "summary"]
 
@@ -29,9 +32,9 @@ ENGINES = ("local", "ray")
 
 
 def fit(
-    target: TargetLike,
-    arch: Architecture | str,
-    T: int,
+    task: Task | Target | str,
+    arch: Architecture | str | None = None,
+    T: int | None = None,
     seeds: int | Iterable[int] = 16,
     recipe: Recipe | None = None,
     store: Store | str | Path | None = None,
@@ -40,10 +43,11 @@ def fit(
     keep_weights: bool = False,
     address: str | None = None,
 ) -> list[Result]:
-    """Train one architecture on one target from several seeds (a count, or the seeds themselves)."""
-    target, arch = target_of(target), Architecture.of(arch)
+    """Train one architecture on one target or task from several seeds (a count, or the seeds themselves)."""
+    asked = task if isinstance(task, Task) else target_of(task)
+    shape = None if arch is None else Architecture.of(arch)
     numbers = range(seeds) if isinstance(seeds, int) else list(seeds)
-    runs = [Run(target, arch, T, seed, recipe or Recipe()) for seed in numbers]
+    runs = [Run(asked, shape, T, seed, recipe or Recipe()) for seed in numbers]
     found = fit_many(runs, store, device, engine, keep_weights, address=address)
     return [result for result in found if result is not None]
 
@@ -66,7 +70,7 @@ def fit_many(
     A call that trained, to the end or to a checkpoint, leaves its command, commit, versions and machine in the store.
     `address` is that of a Ray cluster, for engine="ray"; without it one is started on this machine.
     """
-    where = _check(runs, device, engine, address, seconds, store)
+    where = _check(runs, device, engine, address, seconds, store, keep_weights)
     kept = store if isinstance(store, Store) or store is None else Store(store)
     found: dict[str, Result] = {}
     for run in runs:
@@ -134,7 +138,13 @@ def _train(
 
 
 def _check(
-    runs: Sequence[Run], device: str, engine: str, address: str | None, seconds: float | None, store: object
+    runs: Sequence[Run],
+    device: str,
+    engine: str,
+    address: str | None,
+    seconds: float | None,
+    store: object,
+    keep_weights: bool,
 ) -> torch.device:
     """Everything that can be wrong with a call, before anything is made."""
     if not runs:
@@ -148,11 +158,9 @@ def _check(
     if seconds is not None and store is None:
         raise InfoFlowError("expected a store with seconds (what is unfinished goes on from it), got none.")
     for run in runs:
-        if type(run.T) is not int or run.T < 1:
-            raise InfoFlowError(f"expected T to be a positive integer, got {run.T!r}.")
-        largest = (2**63 - 1) // run.recipe.starts
-        if type(run.seed) is not int or not 0 <= run.seed <= largest:
-            raise InfoFlowError(f"expected a seed from 0 to {largest}, got {run.seed!r}.")
-        run.identity()
-        run.config()
+        run.check()
+        if keep_weights and run.task.config(run.arch, run.T, run.recipe) is None:
+            raise InfoFlowError(
+                f"expected no keep_weights for {run.task.name}: its network is of a kind without files."
+            )
     return check_device(device, elsewhere=engine == "ray")

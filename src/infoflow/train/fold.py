@@ -15,6 +15,8 @@ The products of weights are formed once a step per model; autograd carries gradi
 Training through this form and through `Transformer.forward` gives the same gradients up to rounding (tested).
 """
 
+from functools import lru_cache
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -25,6 +27,7 @@ from infoflow.nn.transformer import ACTIVATIONS
 from infoflow.train.kernels.layer import Fused, token_layer
 
 
+@lru_cache(maxsize=256)
 def foldable(config: TransformerConfig) -> bool:
     """Two layers read by a CLS, linear encoder, nothing between the linear maps, and d small against the head size."""
     plain = config == TransformerConfig(

@@ -1,4 +1,4 @@
-"""Training one stack of models step by step: eager on a CPU, a captured graph on CUDA."""
+"""Training one stack of models step by step: eager on a CPU, captured graphs on CUDA."""
 
 import threading
 import time
@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
-from infoflow.train.data import Data, epoch_order, make_data
 from infoflow.train.kernels.layer import Fused
-from infoflow.train.recipe import Run
-from infoflow.train.stack import Stack
+from infoflow.train.run import Run
+from infoflow.train.stack import Stack, pick
+from infoflow.train.task import Data
 
 CAPTURE = threading.Lock()  # groups may train side by side, each on its stream; graphs are captured one at a time
 WARM_UP = 3  # steps before a CUDA graph is captured; their effect is undone
@@ -19,11 +20,11 @@ WARM_UP = 3  # steps before a CUDA graph is captured; their effect is undone
 
 @dataclass
 class Trained:
-    """A stack on its way: curves (evaluations, M) and, per model, the best weights so far."""
+    """A stack on its way: curves and, per model, the best weights so far; the first metric is the error that judges."""
 
     stack: Stack
     data: Data
-    curve: list[list[float]] = field(default_factory=list)  # NMSE of every model at each evaluation
+    curves: dict[str, list[list[float]]] = field(default_factory=dict)  # by metric: every model at each evaluation
     steps: list[int] = field(default_factory=list)  # the step of each evaluation
     best: Tensor = field(init=False)  # (M,)
     best_weights: Tensor = field(init=False)  # (M, P)
@@ -34,7 +35,7 @@ class Trained:
     before: int = 0  # steps of each model that were spent on choosing where to start
     together: int = 1  # rows a model has in the stack: several while its starts are tried
     seconds: float = 0.0
-    tried: list[list[float]] = field(init=False)  # for each model, the best NMSE of its starts where there were several
+    tried: list[list[float]] = field(init=False)  # for each model, the least error of its starts, if several
 
     def __post_init__(self) -> None:
         M, device = len(self.stack.runs), self.stack.weights.device
@@ -57,18 +58,20 @@ class Trained:
     def look(self, batch: int) -> None:
         """Evaluate every model; remember the best weights of each, and return to them where the recipe says so."""
         stack, multiple = self.stack, self.stack.runs[0].recipe.rollback
-        nmse = stack.nmse(self.data, batch)
-        better = nmse < self.best  # False for NaN
-        self.best = torch.where(better, nmse, self.best)
+        measured = stack.measure(self.data, batch)
+        error = next(iter(measured.values()))
+        better = error < self.best  # False for NaN
+        self.best = torch.where(better, error, self.best)
         self.best_weights.copy_(torch.where(better.unsqueeze(1), stack.weights, self.best_weights))
         if multiple is not None:
             self.best_second.copy_(torch.where(better.unsqueeze(1), stack.state.second, self.best_second))
-            worse = ~(nmse <= multiple * self.best)  # True for NaN
+            worse = ~(error <= multiple * self.best)  # True for NaN
             stack.go_back(worse, self.best_weights, self.best_second)
             self.rollbacks += worse
         alive = stack.state.alive.squeeze(1)
         self.diverged_at = torch.where(alive | (self.diverged_at >= 0), self.diverged_at, self.step)
-        self.curve.append(nmse.tolist())
+        for name, values in measured.items():
+            self.curves.setdefault(name, []).append(values.tolist())
         self.steps.append(self.step)
 
 
@@ -77,9 +80,12 @@ Save = Callable[[Trained], object]
 
 
 def start(runs: Sequence[Run], device: torch.device, fused: Fused | None, data: Data | None = None) -> Trained:
-    first = runs[0]
-    data = data if data is not None else make_data(first.target, first.T, first.recipe, device)
-    return Trained(Stack(runs, device, fused), data)
+    return Trained(Stack(runs, device, fused), data_of(runs, device) if data is None else data)
+
+
+def data_of(runs: Sequence[Run], device: torch.device) -> Data:
+    """What these runs of one group train on."""
+    return runs[0].task.data(runs[0].T, runs[0].recipe, [run.seed for run in runs], device)
 
 
 def train(
@@ -96,6 +102,8 @@ def train(
     stepper = Stepper(stack, state.data, recipe.batch_size, per_epoch)
     last_save = began = time.monotonic()
     loaded = -1
+    if recipe.evaluate_first and not state.steps:
+        state.look(recipe.batch_size)
     while state.step < total:
         epoch, place = divmod(state.step, per_epoch)
         if epoch != loaded:
@@ -120,35 +128,46 @@ def train(
 
 
 class Stepper:
-    """One step of the whole stack from the epoch's order: eager on a CPU, a captured graph on CUDA."""
+    """One step of the whole stack from the epoch's order: eager on a CPU, a captured graph on CUDA.
+
+    Where samples differ in length a batch is cut to its longest, and every length has a graph of its own.
+    """
 
     def __init__(self, stack: Stack, data: Data, batch: int, per_epoch: int) -> None:
         self.stack, self.data, self.batch, self.per_epoch = stack, data, batch, per_epoch
         device, M = stack.weights.device, len(stack.runs)
         self.order = torch.zeros(M, per_epoch, batch, dtype=torch.int64, device=device)
         self.position = torch.zeros(1, dtype=torch.int64, device=device)
-        self.graph: torch.cuda.CUDAGraph | None = None
+        self.columns: list[int | None] = [None] * per_epoch
+        self.place = 0
+        self.graphs: dict[int | None, torch.cuda.CUDAGraph] = {}
 
-    def load_order(self, order: Tensor, place: int = 0) -> None:
+    def load_order(self, order: Int[Tensor, "M samples"], place: int = 0) -> None:
         """The order of an epoch, to be read from batch `place` on."""
         M = order.shape[0]
         self.order.copy_(order[:, : self.per_epoch * self.batch].view(M, self.per_epoch, self.batch))
         self.position.fill_(place)
+        self.place = place
+        if self.data.lengths is not None:  # of the whole epoch at once: a GPU would wait for every batch that asks
+            lengths = pick(self.data.lengths, self.order.flatten(1).cpu()).view(self.order.shape)
+            self.columns = lengths.amax((0, 2)).tolist()
 
     def step(self) -> None:
+        columns = self.columns[self.place]
+        self.place = (self.place + 1) % self.per_epoch
         if self.stack.weights.device.type != "cuda":
-            self._eager()
+            self._eager(columns)
             return
-        if self.graph is None:
-            self.graph = self._capture()
-        self.graph.replay()
+        if columns not in self.graphs:
+            self.graphs[columns] = self._capture(columns)
+        self.graphs[columns].replay()
 
-    def _eager(self) -> None:
+    def _eager(self, columns: int | None) -> None:
         chosen = self.order.index_select(1, self.position).squeeze(1)
-        self.stack.train_step(self.data, chosen)
+        self.stack.train_step(self.data, chosen, columns)
         self.position.add_(1).remainder_(self.per_epoch)
 
-    def _capture(self) -> torch.cuda.CUDAGraph:
+    def _capture(self, columns: int | None) -> torch.cuda.CUDAGraph:
         """Warm up on a side stream (kernels compile, libraries allocate), put the state back, capture one step."""
         tensors = [*self.stack.tensors().values(), self.position]
         kept = [tensor.clone() for tensor in tensors]
@@ -157,11 +176,34 @@ class Stepper:
         with torch.cuda.stream(side):
             for _ in range(WARM_UP):
                 self.stack.state.step.zero_()  # the table of a short run may have fewer rows than we warm up
-                self._eager()
+                self._eager(columns)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with CAPTURE, torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            self._eager()
+            self._eager(columns)
         for tensor, old in zip(tensors, kept, strict=True):
             tensor.copy_(old)
         return graph
+
+
+def epoch_order(seeds: Int[Tensor, " M"], epoch: int, samples: int) -> Int[Tensor, "M samples"]:
+    """A permutation for each (seed, epoch), the same on every device: the argsort of a 64-bit hash of the triple."""
+    counter = torch.arange(samples, device=seeds.device)
+    return torch.argsort(_mix(_mix(_mix(seeds) + epoch).unsqueeze(1) + counter), dim=1, stable=True)
+
+
+def _mix(x: Tensor) -> Tensor:
+    """The finaliser of SplitMix64 on wrapping int64 arithmetic."""
+    x = x + _signed(0x9E3779B97F4A7C15)
+    x = (x ^ _shift(x, 30)) * _signed(0xBF58476D1CE4E5B9)
+    x = (x ^ _shift(x, 27)) * _signed(0x94D049BB133111EB)
+    return x ^ _shift(x, 31)
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    """Logical right shift of int64."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _signed(x: int) -> int:
+    return x - (1 << 64) if x >= 1 << 63 else x

@@ -1,87 +1,34 @@
-"""A part: runs of one group that are trained in one pass. Every engine trains parts, and only parts."""
+"""One part trained: starts tried, steps made, memory that runs out, and what its models leave."""
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from infoflow.errors import JobError
-from infoflow.nn import Transformer
 from infoflow.train import checkpoint
-from infoflow.train.checkpoint import Checkpoint
-from infoflow.train.data import Data, make_data
-from infoflow.train.engines.choice import Choice, choose
-from infoflow.train.loop import Report, Trained, start, train
-from infoflow.train.recipe import Run
+from infoflow.train.loop import Report, Trained, data_of, start, train
+from infoflow.train.plan import Part, choose
 from infoflow.train.results import Result, finite
-from infoflow.train.starts import choose_start, trial_stack, tried_steps
+from infoflow.train.run import Run
+from infoflow.train.stack import Stack, single_network
+from infoflow.train.task import Data
 
-SAVE_EVERY = 20.0  # seconds between checkpoints of a part, wherever it is trained
-
-Finished = list[tuple[Result, Transformer]]
-
-
-@dataclass(frozen=True)
-class Part:
-    runs: tuple[Run, ...]
-    choice: Choice
-    checkpoint: Checkpoint | None = None
-    save_every: float = SAVE_EVERY
-    tried_steps: int = 0  # of each model's starts, held by checkpoints while none is chosen yet
-
-    @property
-    def steps(self) -> int:
-        """Model-steps of the whole part."""
-        return len(self.runs) * self.runs[0].recipe.all_steps
-
-    @property
-    def before(self) -> int:
-        """Steps of each model that checkpoints hold, with those of its starts."""
-        return self.tried_steps if self.checkpoint is None else self.runs[0].recipe.trial_steps + self.checkpoint.step
-
-    def halves(self) -> "tuple[Part, Part]":
-        middle = len(self.runs) // 2
-        return replace(self, runs=self.runs[:middle]), replace(self, runs=self.runs[middle:])
-
-
-def plan(runs: Sequence[Run], pending: Collection[str], device: torch.device, checkpoints: Path | None) -> list[Part]:
-    """Parts that cover the pending runs: those with a checkpoint as they were stacked, the rest at the chosen size.
-
-    A stack that comes from another machine may be larger than is chosen here (a GPU's for a core): it is taken up in
-    pieces. The sizes are chosen for all runs of a group, finished or not, so an interrupted sweep falls into the same
-    parts.
-    """
-    starts = {start.key for run in runs if run.key in pending for start in run.trials()}
-    saved = checkpoint.find(checkpoints, {*pending, *starts}) if checkpoints is not None else []
-    groups: dict[str, list[Run]] = {}
-    for run in runs:
-        groups.setdefault(run.group, []).append(run)
-    parts = []
-    for members in groups.values():
-        choice = choose(members, device)
-        left = {run.key: run for run in members if run.key in pending}
-        for found in saved:
-            held = tuple(left.pop(key) for key in found.keys if key in left)
-            for first in range(0, len(held), choice.stack):
-                parts.append(Part(held[first : first + choice.stack], choice, found, SAVE_EVERY))
-        for first in range(0, len(members), choice.stack):
-            taken = tuple(run for run in members[first : first + choice.stack] if run.key in left)
-            if taken:
-                parts.append(Part(taken, choice, None, SAVE_EVERY, tried_steps(taken[0], saved)))
-    return parts
+Finished = list[tuple[Result, Any]]  # results with their networks
+Provide = Callable[[Sequence[Run]], Data]
 
 
 def train_part(
     part: Part,
     device: torch.device,
-    data: Data,
+    provide: Provide,
     checkpoints: Path | None,
     stop: Callable[[], bool],
     report: Report | None,
 ) -> Finished | None:
     """Train a part from its checkpoint or from the start; None when it was stopped (and saved) on the way."""
-    state, recipe = start(part.runs, device, part.choice.fused, data), part.runs[0].recipe
+    state, recipe = start(part.runs, device, part.choice.fused, provide(part.runs)), part.runs[0].recipe
     try:
         if part.checkpoint is not None and part.checkpoint.restore(state):
             state.before = recipe.trial_steps
@@ -95,12 +42,67 @@ def train_part(
     return results(part, state) if state.finished else None
 
 
+def trial_stack(runs: Sequence[Run], device: torch.device) -> int:
+    """How many starts are trained together: as many as would be stacked if these were all there is to train."""
+    return choose([start for run in runs for start in run.trials()], device).stack
+
+
+def choose_start(
+    state: Trained,
+    size: int,
+    report: Report | None = None,
+    stop: Callable[[], bool] | None = None,
+    folder: Path | None = None,
+    save_every: float = 20.0,
+) -> bool:
+    """Train every start of every model, and put the weights of the best in place; False when `stop()` came first.
+
+    A network with exactly the heads it needs may end in a minimum where one of them is wasted, and which of its initial
+    weights lead there is seen early. Stacks of about `size` models hold as many starts of each. What the trials
+    reached is no result: a model is judged by what it reaches afterwards.
+
+    A start is an ordinary run, so with a `folder` its checkpoints are ordinary ones. They stay when a start is
+    finished: the choice needs all of them.
+    """
+    stack, recipe, M = state.stack, state.stack.runs[0].recipe, len(state.stack.runs)
+    best = torch.full_like(state.best, torch.inf)
+    save = checkpoint.saver(folder)
+    for numbers in torch.arange(recipe.starts).split(max(1, size // M)):
+        runs = [run.start(int(number)) for number in numbers for run in stack.runs]
+        trial = Trained(Stack(runs, stack.weights.device, stack.fused), state.data)
+        trial.before, trial.together = state.before, len(numbers)
+        found = None if folder is None else checkpoint.holding(folder, runs)
+        if found is not None:
+            found.restore(trial)
+        train(trial, report, save, save_every, stop)
+        state.seconds += trial.seconds
+        if not trial.finished:
+            return False
+        if save is not None:
+            save(trial)  # of a finished stack, too: the next one may be stopped
+        state.before = trial.done
+        for error, weights in zip(trial.best.split(M), trial.best_weights.split(M), strict=True):
+            better = error < best  # False for NaN
+            best = torch.where(better, error, best)
+            for values, value in zip(state.tried, error.tolist(), strict=True):
+                values.append(value)
+            stack.weights.copy_(torch.where(better.unsqueeze(1), weights, stack.weights))
+    state.best_weights.copy_(stack.weights)
+    return True
+
+
 def results(part: Part, state: Trained) -> Finished:
-    stacked = state.stack.networks(state.best_weights, state.data)
+    """What every model of a finished part leaves, with its network at its best evaluation."""
+    stack, data = state.stack, state.data
+    stacked = stack.networks(state.best_weights, data)
+    with torch.no_grad():
+        kept = stack.task.keep(stack.network, data)
     best, diverged = state.best.tolist(), state.diverged_at.tolist()
     found = []
     for row, run in enumerate(part.runs):
-        curve = [finite(values[row]) for values in state.curve]
+        curves = {name: [finite(values[row]) for values in curve] for name, curve in state.curves.items()}
+        measure = next(iter(curves))
+        curve = curves.pop(measure)
         result = Result(
             key=run.key,
             identity=run.identity(),
@@ -116,34 +118,42 @@ def results(part: Part, state: Trained) -> Finished:
             choice=part.choice.to_json(),
             rollbacks=int(state.rollbacks[row]),
             tried=[finite(value) for value in state.tried[row]],
+            measure=measure,
+            baseline=data.baseline,
+            metrics=curves,
+            kept=kept[row],
         )
-        network = stacked.select(row).cpu()
-        network.header = {"target": run.target.spelling, "T": run.T}
+        network = single_network(run, stacked, row)
+        network.header = run.task.header(run.T)  # type: ignore[assignment]
         found.append((result, network))
     return found
 
 
-def labelled(run: Run, device: torch.device) -> Data:
-    """The data of a run on the device, or one sentence when they do not fit there."""
-    try:
-        return make_data(run.target, run.T, run.recipe, device)
-    except Exception as error:
-        if not out_of_memory(error):
-            raise
-    raise JobError(too_large(run, device))
+def provider(device: torch.device) -> Provide:
+    """Data made anew at every call; one sentence when they do not fit the device."""
+
+    def provide(runs: Sequence[Run]) -> Data:
+        try:
+            return data_of(runs, device)
+        except Exception as error:
+            if not out_of_memory(error):
+                raise
+        raise JobError(too_large(runs[0], device))
+
+    return provide
 
 
 def train_or_split(
     part: Part,
     device: torch.device,
-    data: Data,
+    provide: Provide,
     checkpoints: Path | None,
     stop: Callable[[], bool],
     follow: Callable[[Part], Report | None],
 ) -> list[Finished]:
     """The results of a part: in one piece or, when memory runs out, in several; nothing of what was stopped."""
     try:
-        finished = None if stop() else train_part(part, device, data, checkpoints, stop, follow(part))
+        finished = None if stop() else train_part(part, device, provide, checkpoints, stop, follow(part))
         return [] if finished is None else [finished]
     except Exception as error:
         if not out_of_memory(error):
@@ -152,7 +162,8 @@ def train_or_split(
         raise JobError(too_large(part.runs[0], device))
     if device.type == "cuda":
         torch.cuda.empty_cache()
-    return [found for half in part.halves() for found in train_or_split(half, device, data, checkpoints, stop, follow)]
+    halves = (train_or_split(half, device, provide, checkpoints, stop, follow) for half in part.halves())
+    return [finished for half in halves for finished in half]
 
 
 def too_large(run: Run, device: torch.device) -> str:

@@ -1,18 +1,14 @@
-"""What is trained and how: `Recipe` (frozen), `Run` (one model of a sweep), and the key that names a run for ever."""
+"""How a run is trained: `Recipe`, frozen, every setting that decides the numbers."""
 
-import hashlib
-import json
 import math
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
-from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
-from infoflow.nn.config import Activation, TransformerConfig
-from infoflow.targets import Target
+from infoflow.nn.config import Activation
 
-CODE_FORMAT = 1  # changes when the same run would give other numbers: results of another format are other results
+# A setting that is named in a run's identity only where it is used: a new one changes no key.
+OPTION = {"option": True}
 
 
 @dataclass(frozen=True)
@@ -44,14 +40,26 @@ class Recipe:
     dtype: Literal["float32", "float64"] = "float32"
     evaluate_every: int = 1  # epochs between looks at the validation set
     data_seed: int = 0
-    residual: bool = True  # around attention; the head-count experiment has none
-    encoder_activation: Activation | None = None  # of the "mlp" encoder; None: as `activation`
-    warm_up: int = 0  # steps over which the rate rises linearly to the schedule's
-    clip: float | None = None  # largest norm of a model's gradient; a longer one is scaled down to it
-    rollback: float | None = None  # a model this many times above its best NMSE returns to it, at half the rate
-    starts: int = 1  # initial weights that are tried; training goes on from the best of them
-    start_epochs: int = 0  # how long each is tried: a whole cosine of its own
-    query_key_rate: float = 1.0  # of queries and keys, as a multiple of lr; their decay stays that of lr
+    # Around attention; the head-count experiment has none.
+    residual: bool = field(default=True, metadata=OPTION)
+    # Of the "mlp" encoder; None: as `activation`.
+    encoder_activation: Activation | None = field(default=None, metadata=OPTION)
+    # Steps over which the rate rises linearly to the schedule's.
+    warm_up: int = field(default=0, metadata=OPTION)
+    # Largest norm of a model's gradient; a longer one is scaled down to it.
+    clip: float | None = field(default=None, metadata=OPTION)
+    # A model so many times above its best error returns to it, at half the rate.
+    rollback: float | None = field(default=None, metadata=OPTION)
+    # Initial weights that are tried; training goes on from the best of them.
+    starts: int = field(default=1, metadata=OPTION)
+    # How long each is tried: a whole cosine of its own.
+    start_epochs: int = field(default=0, metadata=OPTION)
+    # Of queries and keys, as a multiple of lr; their decay stays that of lr.
+    query_key_rate: float = field(default=1.0, metadata=OPTION)
+    # `x + F(x)` between layers instead of F(x).
+    ffn_skip: bool = field(default=False, metadata=OPTION)
+    # A look before the first step, too.
+    evaluate_first: bool = field(default=False, metadata=OPTION)
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
@@ -131,89 +139,7 @@ class Recipe:
     def with_(self, **changes: Any) -> "Recipe":
         return replace(self, **changes)
 
-
-@dataclass(frozen=True, eq=False)
-class Run:
-    """One model: a target, an architecture, a length, a seed, a recipe.
-
-    A network has numbers where an architecture may leave them open, so embed and width are filled in here.
-    """
-
-    target: Target
-    arch: Architecture
-    T: int
-    seed: int = 0
-    recipe: Recipe = Recipe()
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "arch", self.arch.filled(len(self.target.terms)))
-
-    def start(self, number: int) -> "Run":
-        """One of the starts, tried alone: no two runs of a sweep that differ in their seed share one."""
-        plain = {"starts": 1, "start_epochs": 0, "steps": None, "schedule": "cosine", "second_epochs": 0}
-        recipe = self.recipe.with_(epochs=self.recipe.start_epochs, **plain)
-        return replace(self, seed=self.seed * self.recipe.starts + number, recipe=recipe)
-
-    def trials(self) -> "list[Run]":
-        """All starts, where there are several."""
-        return [self.start(number) for number in range(self.recipe.starts)] if self.recipe.starts > 1 else []
-
     def identity(self) -> dict[str, Any]:
-        """What the run is, as plain JSON; a target of a user's file is named with the hash of that file."""
-        if not self.target.spelling:
-            raise InfoFlowError("expected a target with a spelling (its identity in the store), got one without.")
-        path, colon, _ = self.target.spelling.rpartition(":")
-        source = None
-        if colon and path.endswith(".py") and Path(path).is_file():
-            source = hashlib.sha256(Path(path).read_bytes()).hexdigest()
-        return {
-            "code": CODE_FORMAT,
-            "target": self.target.spelling,
-            "source": source,
-            "arch": str(self.arch),
-            "T": self.T,
-            "seed": self.seed,
-            "recipe": _plain(self.recipe),
-        }
-
-    @property
-    def key(self) -> str:
-        """24 hex digits of SHA-256 over the identity."""
-        return _digest(self.identity())
-
-    @property
-    def group(self) -> str:
-        """Runs of one group can be stacked: they differ in seed, learning rate, decay and initial scale at most."""
-        same = self.identity() | {"seed": 0}
-        same["recipe"] |= {"lr": 1.0, "decay": 0.0, "init_scale": 1.0}
-        return _digest(same)
-
-    def config(self) -> TransformerConfig:
-        recipe = self.recipe
-        options: dict[str, Any] = {"position_dim": recipe.position_dim} if recipe.position_dim else {}
-        if recipe.encoder == "mlp":
-            options["encoder_width"] = recipe.encoder_width or self.arch.embeds[0]
-        return TransformerConfig.of(
-            self.arch,
-            self.target.dim,
-            self.target.outputs,
-            self.T,
-            activation=recipe.activation,
-            encoder=recipe.encoder,
-            layer_norm=recipe.layer_norm,
-            residual=recipe.residual,
-            encoder_activation=recipe.encoder_activation,
-            **options,
-        )
-
-
-def _plain(recipe: Recipe) -> dict[str, Any]:
-    """The recipe as JSON; fields younger than the first stores appear only when set, so old runs keep their keys."""
-    younger = {"residual": True, "encoder_activation": None, "warm_up": 0, "clip": None, "rollback": None,
-               "starts": 1, "start_epochs": 0, "query_key_rate": 1.0}  # fmt: skip
-    return {name: value for name, value in asdict(recipe).items() if younger.get(name, ...) != value}
-
-
-def _digest(payload: dict[str, Any]) -> str:
-    text = json.dumps(payload, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
+        """As plain JSON, options that are not used left out."""
+        idle = {entry.name: entry.default for entry in fields(self) if entry.metadata.get("option")}
+        return {name: value for name, value in asdict(self).items() if idle.get(name, ...) != value}

@@ -3,13 +3,14 @@
 import math
 import statistics
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from infoflow.errors import InfoFlowError
+from infoflow.errors import InfoFlowError, unknown
 
 if TYPE_CHECKING:
-    from infoflow.nn import Transformer
+    from torch import nn
+
     from infoflow.train.store import Store
 
 _STATUS = ("ok", "diverged")
@@ -17,14 +18,15 @@ _STATUS = ("ok", "diverged")
 
 @dataclass(frozen=True)
 class Result:
-    """One trained model. Errors are validation NMSE: 1 is the best constant; None where it was not finite."""
+    """One trained model. Its error is the first metric of its task on the validation samples (NMSE for a target: 1 is
+    the best constant); None where it was not finite."""
 
     key: str  # of the run: `Run.key`
-    identity: dict[str, Any]  # `Run.identity()`: target, arch, T, seed, recipe
+    identity: dict[str, Any]  # `Run.identity()`: target or task, arch, T, seed, recipe
     status: str  # "ok", or "diverged": frozen at its last finite weights
-    best: float | None  # the least NMSE seen, and the weights that are kept
+    best: float | None  # the least error seen, and the weights that are kept
     final: float | None
-    curve: list[float | None]  # NMSE at each evaluation
+    curve: list[float | None]  # the error at each evaluation
     curve_steps: list[int]
     steps: int  # of the recipe
     diverged_at: int | None  # step of the evaluation that found it frozen
@@ -32,8 +34,12 @@ class Result:
     stacked: int  # models in that stack
     choice: dict[str, Any]  # what the engine chose: device, kernel, stack, workers, threads
     rollbacks: int = 0  # times it returned to its best weights
-    tried: list[float | None] = field(default_factory=list)  # best NMSE of each start, where there were several
-    model: "Transformer | None" = field(default=None, repr=False, compare=False)
+    tried: list[float | None] = field(default_factory=list)  # least error of each start, where there were several
+    measure: str = "nmse"  # the name of the error
+    baseline: float | None = 1.0  # what the best constant answer reaches in it, where that is known
+    metrics: dict[str, list[float | None]] = field(default_factory=dict)  # the other metrics at each evaluation
+    kept: dict[str, Any] = field(default_factory=dict)  # what else the task keeps of a model
+    model: "nn.Module | None" = field(default=None, repr=False, compare=False)
     store: "Store | None" = field(default=None, repr=False, compare=False)
 
     @property
@@ -42,16 +48,27 @@ class Result:
 
     @property
     def collapsed(self) -> bool:
-        """Whether it had learned (NMSE below 1/2) and ends as a constant (above 0.9): the rate was too high for it."""
-        return self.best is not None and self.best < 0.5 and (self.final is None or self.final > 0.9)
+        """Whether it had learned (an error below half the best constant's) and ends as a constant (above 0.9 of it):
+        the rate was too high for it."""
+        if self.best is None or self.baseline is None or self.unlearned:
+            return False
+        return self.final is None or self.final > 0.9 * self.baseline
 
     @property
     def unlearned(self) -> bool:
-        """Whether it never came below half the variance of the labels."""
-        return self.best is None or self.best >= 0.5
+        """Whether it never came below half the error of the best constant (for NMSE, half the labels' variance)."""
+        return self.best is None or (self.baseline is not None and self.best >= 0.5 * self.baseline)
 
-    def network(self) -> "Transformer":
-        """The model at its best evaluation, in the target's own units."""
+    def curve_of(self, name: str) -> list[float | None]:
+        """A metric at each evaluation, by its name."""
+        if name == self.measure:
+            return self.curve
+        if name not in self.metrics:
+            raise unknown("metric", name, [self.measure, *self.metrics])
+        return self.metrics[name]
+
+    def network(self) -> Any:
+        """The model at its best evaluation, in the task's own units."""
         if self.model is not None:
             return self.model
         if self.store is not None:
@@ -63,26 +80,31 @@ class Result:
 
     @classmethod
     def from_json(cls, payload: Any, store: "Store | None" = None) -> "Result":
-        """Read back; anything but the fields of a result is refused."""
-        if not isinstance(payload, dict) or {"rollbacks", "tried", *payload} != set(PLAIN):
+        """Read back; anything but the fields of a result is refused. Those with a default may be absent."""
+        if not isinstance(payload, dict) or not set(NEEDED) <= set(payload) <= set(PLAIN):
             raise InfoFlowError(f"expected the fields {', '.join(PLAIN)}")
         result = cls(**payload, store=store)
-        numbers = [result.best, result.final, result.seconds, *_list(result.curve), *_list(result.tried)]
+        if not isinstance(result.metrics, dict) or not isinstance(result.kept, dict):
+            raise InfoFlowError("expected a result's fields to have their types")
+        curves = [result.curve, *result.metrics.values()]
+        numbers = [result.best, result.final, result.seconds, result.baseline, *_list(result.tried)]
+        numbers += [value for curve in curves for value in _list(curve)]
         plain = isinstance(result.key, str) and isinstance(result.identity, dict) and result.status in _STATUS
         whole = [result.steps, result.stacked, result.rollbacks, *_list(result.curve_steps)]
         if not (plain and all(_number(x) for x in numbers) and all(type(x) is int for x in whole)):
             raise InfoFlowError("expected a result's fields to have their types")
-        if len(result.curve) != len(result.curve_steps) or not isinstance(result.choice, dict):
+        if any(len(curve) != len(result.curve_steps) for curve in curves) or not isinstance(result.choice, dict):
             raise InfoFlowError("expected a curve with a step for each value")
         return result
 
 
 PLAIN = [entry.name for entry in fields(Result) if entry.name not in ("model", "store")]
+NEEDED = [e.name for e in fields(Result) if e.default is MISSING and e.default_factory is MISSING]
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Best validation NMSE over models: those without a finite value are counted as failed and left out."""
+    """Least error over models: those without a finite value are counted as failed and left out."""
 
     models: int
     failed: int  # diverged, or never finite
@@ -102,7 +124,7 @@ class Summary:
 
 
 def summary(results: Iterable[Result | None]) -> Summary:
-    """Mean, median and quartiles of the best NMSE; unfinished runs (None) are not counted at all.
+    """Mean, median and quartiles of the least error; unfinished runs (None) are not counted at all.
 
     A diverged model counts as failed; its best value before that still enters the statistics when it is finite.
     """

@@ -6,16 +6,17 @@ gradient is no longer finite is frozen at its last finite weights and reported.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from infoflow.nn import Transformer, TransformerConfig
-from infoflow.train import fold
-from infoflow.train.data import Data
+from infoflow.nn import Transformer
 from infoflow.train.kernels.layer import Fused
-from infoflow.train.recipe import Recipe, Run
+from infoflow.train.recipe import Recipe
+from infoflow.train.run import Run
+from infoflow.train.task import Data
 
 BETAS, EPS = (0.9, 0.999), 1e-8  # AdamW's usual constants
 
@@ -36,12 +37,11 @@ class Stack:
     """M models of one configuration with their optimiser; `train_step` is one AdamW step of all of them."""
 
     def __init__(self, runs: Sequence[Run], device: torch.device, fused: Fused | None) -> None:
-        recipe, config = runs[0].recipe, runs[0].config()
-        self.runs, self.config, self.fused = list(runs), config, fused
-        self.folded = fold.foldable(config)
+        recipe = runs[0].recipe
+        self.runs, self.task, self.fused = list(runs), runs[0].task, fused
         dtype = getattr(torch, recipe.dtype)
-        self.weights = initial_weights(runs, config).to(dtype).to(device)
-        self.network = _as_views(config, self.weights)
+        self.weights = initial_weights(runs).to(dtype).to(device)
+        self.network = as_views(runs[0], self.weights)
         M = len(runs)
         self.state = Optimiser(
             torch.zeros_like(self.weights),
@@ -57,14 +57,15 @@ class Stack:
         self.clip = recipe.clip
         self.table = _schedule(recipe).to(dtype).to(device)
 
-    def predict(self, X: Float[Tensor, "M B d T"]) -> Float[Tensor, "M B o"]:
-        if self.folded:
-            return fold.forward(self.network, X, self.fused)
-        y: Tensor = self.network(X.transpose(-1, -2))
-        return y.unsqueeze(-1) if self.config.outputs == 1 else y
+    def predict(self, x: Float[Tensor, "M B ..."]) -> Float[Tensor, "M B ..."]:
+        return self.task.predict(self.network, x, self.fused)
 
-    def train_step(self, data: Data, chosen: Int[Tensor, "M B"]) -> None:
-        loss = (self.predict(data.X[chosen]) - data.y[chosen]).square().mean((1, 2))
+    def train_step(self, data: Data, chosen: Int[Tensor, "M B"], columns: int | None = None) -> None:
+        """One step on each model's own samples, of which only the first `columns` are computed where that is given."""
+        x, y = pick(data.x, chosen), pick(data.y, chosen)
+        if columns is not None:
+            x, y = x[..., :columns], y[..., :columns]
+        loss = self.task.loss(self.predict(x), y)
         gradients = torch.autograd.grad(loss.sum(), list(self.network.parameters()))
         self._update(loss.detach(), torch.cat([gradient.flatten(1) for gradient in gradients], 1))
 
@@ -97,14 +98,19 @@ class Stack:
         state.alive |= chosen
 
     @torch.no_grad()
-    def nmse(self, data: Data, batch: int) -> Float[Tensor, " M"]:
-        """Normalised mean squared error of every model on the validation set (1 is the best constant), in float64."""
+    def measure(self, data: Data, batch: int) -> dict[str, Float[Tensor, " M"]]:
+        """Every metric of every model over the validation set, in float64."""
         M = len(self.runs)
-        total = torch.zeros(M, dtype=torch.float64, device=self.weights.device)
-        for X, y in zip(data.X_validation.split(batch), data.y_validation.split(batch), strict=True):
-            predicted = self.predict(X.expand(M, *X.shape))
-            total += (predicted - y).square().sum((1, 2), dtype=torch.float64)
-        return total / (data.y_validation.numel() * data.variance)
+        totals: dict[str, Tensor] = {}
+        counts: dict[str, int] = {}
+        parts = (data.x_validation.split(batch, 1), data.y_validation.split(batch, 1))
+        for x, y in zip(*parts, strict=True):
+            output = self.predict(x.expand(M, *x.shape[1:]))
+            for name, values in self.task.metrics(output, y.expand(M, *y.shape[1:])).items():
+                zero = torch.zeros(M, dtype=torch.float64, device=self.weights.device)
+                totals[name] = totals.get(name, zero) + values.flatten(1).sum(1, dtype=torch.float64)
+                counts[name] = counts.get(name, 0) + values[0].numel()
+        return {name: total / data.per.get(name, counts[name]) for name, total in totals.items()}
 
     def tensors(self) -> dict[str, Tensor]:
         """The state that, with the recipe, determines all that follows."""
@@ -112,19 +118,27 @@ class Stack:
         return {"weights": self.weights, "first": state.first, "second": state.second, "alive": state.alive,
                 "loss": state.loss, "step": state.step, "rate": state.rate}  # fmt: skip
 
-    def networks(self, weights: Float[Tensor, "M P"], data: Data) -> Transformer:
-        """The stack with these weights, read-outs scaled back to the target's own units."""
-        network = _as_views(self.config, weights.clone())
-        last = f"readout.maps.{self.config.ffn_layers}"
-        with torch.no_grad():
-            network.get_parameter(f"{last}.weight").mul_(data.deviation)
-            network.get_parameter(f"{last}.bias").mul_(data.deviation).add_(data.mean)
+    def networks(self, weights: Float[Tensor, "M P"], data: Data) -> nn.Module:
+        """The stack with these weights, answering in the units of the task."""
+        network = as_views(self.runs[0], weights.clone())
+        self.task.finish(network, data)
         return network
 
 
-def initial_weights(runs: Sequence[Run], config: TransformerConfig) -> Float[Tensor, "M P"]:
+def pick(values: Tensor, chosen: Int[Tensor, "M B"]) -> Tensor:
+    """values (M or 1, N, ...) at each model's own rows: (M, B, ...)."""
+    if values.shape[0] == 1:
+        return values[0][chosen]
+    return values[torch.arange(len(chosen), device=values.device).unsqueeze(1), chosen]
+
+
+def network_of(run: Run, stack: tuple[int, ...]) -> nn.Module:
+    return run.task.network(run.arch, run.T, run.recipe, stack)
+
+
+def initial_weights(runs: Sequence[Run]) -> Float[Tensor, "M P"]:
     """Each model from its own seed alone, drawn in float64 on the CPU: the same whatever it is stacked with."""
-    single = Transformer(config).double()
+    single: Any = network_of(runs[0], ()).double()
     rows = []
     for run in runs:
         single.initialise(torch.Generator().manual_seed(run.seed), run.recipe.init_scale)
@@ -132,22 +146,32 @@ def initial_weights(runs: Sequence[Run], config: TransformerConfig) -> Float[Ten
     return torch.stack(rows)
 
 
-def _as_views(config: TransformerConfig, weights: Tensor) -> Transformer:
+def as_views(run: Run, weights: Tensor) -> nn.Module:
     """A stacked network whose parameters are columns of one flat tensor."""
-    with torch.device("meta"):
-        network = Transformer(config, (weights.shape[0],))
+    network = network_of(run, (weights.shape[0],)).to(device=weights.device, dtype=weights.dtype)
     offset = 0
     for name, parameter in list(network.named_parameters()):
         size = parameter[0].numel()
-        columns = slice(offset, offset + size)
-        view = nn.Parameter(weights[:, columns].view(parameter.shape))
+        view = nn.Parameter(weights[:, offset : offset + size].view(parameter.shape))
         owner, _, leaf = name.rpartition(".")
         setattr(network.get_submodule(owner), leaf, view)
         offset += size
     return network
 
 
-def _multiples(network: Transformer, query_key_rate: float) -> Float[Tensor, " P"]:
+def single_network(run: Run, stacked: nn.Module, row: int) -> nn.Module:
+    """One model of a stack as a network of its own, on the CPU."""
+    if isinstance(stacked, Transformer):
+        network: nn.Module = stacked.select(row).cpu()
+    else:
+        network = network_of(run, ()).to(next(stacked.parameters()).dtype)
+        with torch.no_grad():
+            for own, parameter in zip(network.parameters(), stacked.parameters(), strict=True):
+                own.copy_(parameter[row])
+    return network
+
+
+def _multiples(network: nn.Module, query_key_rate: float) -> Float[Tensor, " P"]:
     """For every parameter of a model its rate as a multiple of the model's: queries and keys have one of their own."""
     columns = []
     for name, parameter in network.named_parameters():

@@ -15,6 +15,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from infoflow.errors import InfoFlowError, JobError
 from infoflow.files import write_json
 from infoflow.nn import Transformer
@@ -84,11 +86,12 @@ class Store:
             raise InfoFlowError(f"expected run {key} in {path}, got {result.key!r}; remove the file to train it again.")
         return result
 
-    def put(self, result: Result, network: Transformer | None = None) -> None:
+    def put(self, result: Result, network: nn.Module | None = None) -> None:
         """Keep a finished run; its weights are written first, so a result never promises weights that are not there."""
         self.prepare()
         try:
             if network is not None:
+                assert isinstance(network, Transformer)  # `fit_many` asks before it trains
                 network.save(self._weights(result.key), run=result.identity, nmse=result.best)
             write_json(self.folder / "runs" / f"{result.key}.json", result.to_json())
         except OSError as error:

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from infoflow.train.data import Data
-from infoflow.train.engines.board import Board, Stop
-from infoflow.train.engines.choice import cores, threads
-from infoflow.train.part import Finished, Part, labelled, train_or_split
-from infoflow.train.recipe import Run
+from infoflow.train.board import Board, Stop
+from infoflow.train.part import Finished, provider, train_or_split
+from infoflow.train.plan import Part, cores, threads
+from infoflow.train.run import Run
+from infoflow.train.task import Data
 
 Keep = Callable[[Finished], None]
 SIDE_BY_SIDE = 3  # stacks a GPU advances at once, each on its stream: sixteen tiny models alone leave it half idle
@@ -85,38 +85,36 @@ def _collect(done: "queue.SimpleQueue[Any]", workers: int, keep: Keep) -> None:
 
 
 class _Desk:
-    """What the workers share: the data of each (target, T, recipe), made once and dropped after its last part."""
+    """What the workers share: data that many parts train on, made once and dropped after the last of them."""
 
     def __init__(
         self, parts: Sequence[Part], device: torch.device, checkpoints: Path | None, stop: Stop, board: Board
     ) -> None:
         self.device, self.checkpoints, self.stop, self.board = device, checkpoints, stop, board
-        self.waiting = Counter(data_name(part.runs[0]) for part in parts)
-        self.shelf: dict[Any, Data] = {}
+        self.make = provider(device)
+        self.waiting = Counter(part.runs[0].data_name for part in parts)
+        self.shared: dict[str, Data] = {}
         self.lock = threading.Lock()
 
     def train(self, part: Part) -> list[Finished]:
         """The results of a part, in one piece or several; nothing of what was stopped."""
-        name = data_name(part.runs[0])
+        name = part.runs[0].data_name
         try:
-            data = self._data(part.runs[0], name)
-            return train_or_split(part, self.device, data, self.checkpoints, self.stop, self.board.follow)
+            return train_or_split(part, self.device, self._data, self.checkpoints, self.stop, self.board.follow)
         finally:
             with self.lock:
                 self.waiting[name] -= 1
                 if not self.waiting[name]:
-                    self.shelf.pop(name, None)
+                    self.shared.pop(name, None)
 
-    def _data(self, run: Run, name: Any) -> Data:
+    def _data(self, runs: Sequence[Run]) -> Data:
+        """Data of each seed's own belong to one part, others are shared."""
+        first = runs[0]
         with self.lock:
-            if name not in self.shelf:
-                self.shelf[name] = labelled(run, self.device)
-                _settle(self.device)
-            return self.shelf[name]
-
-
-def data_name(run: Run) -> tuple[Any, ...]:
-    """Runs of equal name see the same data."""
-    recipe, identity = run.recipe, run.identity()
-    kept = (recipe.samples, recipe.validation, recipe.data_seed, recipe.dtype)
-    return (identity["target"], identity["source"], run.T, *kept)
+            if first.data_name in self.shared:
+                return self.shared[first.data_name]
+            made = self.make(runs)
+            _settle(self.device)
+            if not first.task.seeded:
+                self.shared[first.data_name] = made
+            return made

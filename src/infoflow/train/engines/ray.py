@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,9 +19,9 @@ import torch
 
 from infoflow.errors import InfoFlowError, JobError
 from infoflow.train import checkpoint
-from infoflow.train.engines.board import Board, Stop
-from infoflow.train.engines.choice import choose, cores, threads
-from infoflow.train.part import Finished, Part, labelled, train_or_split
+from infoflow.train.board import Board, Stop
+from infoflow.train.part import Finished, provider, train_or_split
+from infoflow.train.plan import Part, choose, cores, threads
 
 RETRIES = 3  # times Ray starts a part again whose worker died
 LOOK = 0.5  # seconds between looks at the clock
@@ -97,9 +98,9 @@ def train_there(part: Part, device: str, folder: str | None, until: float | None
     stop = Stop(None if until is None else max(until - time.time(), 0.0))
     try:
         with threads(1):
-            data = labelled(part.runs[0], where)
+            provide = lru_cache(maxsize=1)(provider(where))  # asked again when memory ran out and a part is split
             pieces = _taken_up(_fitted(part, where), checkpoints)
-            done = [train_or_split(piece, where, data, checkpoints, stop, lambda _: None) for piece in pieces]
+            done = [train_or_split(piece, where, provide, checkpoints, stop, lambda _: None) for piece in pieces]
         return [finished for some in done for finished in some], None
     except (InfoFlowError, JobError) as error:
         return [], str(error)

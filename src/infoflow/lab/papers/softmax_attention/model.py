@@ -17,8 +17,8 @@ from infoflow.nn.transformer import Linear
 Stack = tuple[int, ...]
 
 
-def initialise(network: nn.Module, generator: torch.Generator) -> None:
-    """Uniform(+-1/sqrt(fan-in)) for maps, tables normal with std 0.02, per-token scales 1."""
+def initialise(network: nn.Module, generator: torch.Generator, factor: float) -> None:
+    """Uniform(+-factor/sqrt(fan-in)) for maps, tables normal with std 0.02, per-token scales 1."""
     for name, parameter in network.named_parameters():
         if name.endswith("table"):
             parameter.data.normal_(0.0, 0.02, generator=generator)
@@ -26,7 +26,7 @@ def initialise(network: nn.Module, generator: torch.Generator) -> None:
             parameter.data.fill_(1.0)
         else:
             owner = name.removesuffix("bias") + "weight" if name.endswith("bias") else name
-            limit = 1 / math.sqrt(network.get_parameter(owner).shape[-1])
+            limit = factor / math.sqrt(network.get_parameter(owner).shape[-1])
             parameter.data.uniform_(-limit, limit, generator=generator)
 
 
@@ -80,8 +80,8 @@ class OneLayer(nn.Module):
         out: Tensor = self.attend(self.lift(x), x.shape[-2])
         return out
 
-    def initialise(self, generator: torch.Generator) -> None:
-        initialise(self, generator)
+    def initialise(self, generator: torch.Generator, scale: float = 1.0) -> None:
+        initialise(self, generator, scale)
 
 
 class TwoLayers(nn.Module):
@@ -99,8 +99,8 @@ class TwoLayers(nn.Module):
         out: Tensor = self.readout(self.attend_2(middle, x.shape[-2]))
         return out
 
-    def initialise(self, generator: torch.Generator) -> None:
-        initialise(self, generator)
+    def initialise(self, generator: torch.Generator, scale: float = 1.0) -> None:
+        initialise(self, generator, scale)
 
 
 class Guided(nn.Module):
@@ -132,5 +132,5 @@ class Guided(nn.Module):
     def forward(self, x: Float[Tensor, "... n d"]) -> Float[Tensor, "... n"]:
         return self.attended(x).values[..., 0]
 
-    def initialise(self, generator: torch.Generator) -> None:
-        initialise(self, generator)
+    def initialise(self, generator: torch.Generator, scale: float = 1.0) -> None:
+        initialise(self, generator, scale)

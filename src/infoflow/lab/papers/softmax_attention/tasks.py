@@ -15,16 +15,42 @@ from infoflow.construct.softmax_attention import (
     truncated_linear,
     two_layer_attention,
 )
-from infoflow.lab.grid import Cell, spread, train_grid
 from infoflow.lab.item import Context
 from infoflow.lab.papers.softmax_attention.model import Guided, OneLayer, TwoLayers
-from infoflow.lab.stack import Samples, Schedule
+from infoflow.lab.sweep import failed, spread, train_cells
+from infoflow.train.recipe import Recipe
+from infoflow.train.results import Result
+from infoflow.train.run import Run
+from infoflow.train.task import Data, Task
 
 RADIUS = 5.0  # C.1: x ~ Uniform(-5, 5)
 
 
+class Taught(Task):
+    """A task whose every model has a teacher of its own, four fifths of its samples for training."""
+
+    seeded = True
+    count: int
+
+    def identity(self) -> dict[str, Any]:
+        return {"task": {"name": self.name, **asdict(self)}}  # type: ignore[call-overload]
+
+    def counts(self) -> tuple[int, int]:
+        cut = self.count * 4 // 5
+        return cut, self.count - cut
+
+    def draw(self, seed: int) -> tuple[Tensor, Tensor]:
+        raise NotImplementedError
+
+    def data(self, T: int | None, recipe: Recipe, seeds: Sequence[int], device: torch.device) -> Data:
+        drawn = zip(*(self.draw(seed) for seed in seeds), strict=True)
+        x, y = (torch.stack(values).to(device=device, dtype=getattr(torch, recipe.dtype)) for values in drawn)
+        cut, _ = self.counts()
+        return Data(x[:, :cut], y[:, :cut], x[:, cut:], y[:, cut:], {})
+
+
 @dataclass(frozen=True)
-class Truncated:
+class Truncated(Taught):
     """C.1: y_i = Range_[a,b](w_i . x_i + t_i), w_i and t_i normal and fixed in a run; `beta` for the guided model."""
 
     n: int
@@ -38,11 +64,9 @@ class Truncated:
     beta: float | None = None
     keep_samples: int = 0  # test samples whose attention is kept
 
-    @property
-    def identity(self) -> dict[str, Any]:
-        return {"kind": "truncated", **asdict(self)}
+    name = "truncated"
 
-    def network(self, stack: tuple[int, ...]) -> nn.Module:
+    def network(self, arch: Any, T: int | None, recipe: Recipe, stack: tuple[int, ...]) -> nn.Module:
         if self.beta is None:
             return OneLayer(self.d, self.n, self.p, self.hidden, self.H, stack)
         anchors = torch.linspace(self.a, self.b, self.p)
@@ -58,13 +82,10 @@ class Truncated:
         x = (2 * torch.rand(self.count, self.n, self.d, generator=generator, dtype=torch.float64) - 1) * RADIUS
         return x, ((x * w).sum(-1) + t).clamp(self.a, self.b)
 
-    def samples(self, seeds: Sequence[int]) -> Samples:
-        return split([self.draw(seed) for seed in seeds])
-
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
-        return self.errors(output, y)["all channels"].mean(1)
+        return self.metrics(output, y)["all channels"].mean(1)
 
-    def errors(self, output: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def metrics(self, output: Tensor, y: Tensor) -> dict[str, Tensor]:
         """Both conventions: the one real channel, and the mean over all of which the others should be zero."""
         if self.beta is not None:  # the other rows of V are zero: nothing to err on
             one = (output - y).square().mean(-1)
@@ -73,11 +94,10 @@ class Truncated:
         rest = output[..., 1:].square().sum(-1).mean(-1)
         return {"one channel": one, "all channels": (one + rest) / self.hidden}
 
-    def keep(self, network: nn.Module, samples: Samples) -> list[dict[str, Any]]:
-        models = samples.x_test.shape[0]
+    def keep(self, network: nn.Module, data: Data) -> list[dict[str, Any]]:
         if not (self.keep_samples and isinstance(network, Guided)):
-            return [{} for _ in range(models)]
-        weights = network.attended(samples.x_test[:, : self.keep_samples]).weights
+            return super().keep(network, data)
+        weights = network.attended(data.x_validation[:, : self.keep_samples]).weights
         return [{"attention": [[[round(v, 4) for v in q] for q in s] for s in one.tolist()]} for one in weights.cpu()]
 
     def beside(self, seed: int) -> dict[str, float]:
@@ -103,7 +123,7 @@ class Truncated:
 
 
 @dataclass(frozen=True)
-class Sequences:
+class Sequences(Taught):
     """C.2: Y = W_2 ReLU(W_1 X + b_1) + b_2 on flattened sequences; weights normal / sqrt(fan-in), unit-variance b."""
 
     n: int
@@ -114,11 +134,9 @@ class Sequences:
     m: int = 10
     count: int = 50_000
 
-    @property
-    def identity(self) -> dict[str, Any]:
-        return {"kind": "sequences", **asdict(self)}
+    name = "sequences"
 
-    def network(self, stack: tuple[int, ...]) -> nn.Module:
+    def network(self, arch: Any, T: int | None, recipe: Recipe, stack: tuple[int, ...]) -> nn.Module:
         return TwoLayers(self.d, self.n, self.p, self.hidden, self.H, stack)
 
     def teacher(self, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor, torch.Generator]:
@@ -135,17 +153,11 @@ class Sequences:
         y = torch.relu(x.flatten(1) @ W_1.mT + b_1) @ W_2.mT + b_2
         return x, y.unflatten(1, (self.n, self.d))
 
-    def samples(self, seeds: Sequence[int]) -> Samples:
-        return split([self.draw(seed) for seed in seeds])
-
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         return (output - y).square().flatten(1).mean(1)
 
-    def errors(self, output: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def metrics(self, output: Tensor, y: Tensor) -> dict[str, Tensor]:
         return {"mse": (output - y).square().flatten(2).mean(-1)}
-
-    def keep(self, network: nn.Module, samples: Samples) -> list[dict[str, Any]]:
-        return [{} for _ in range(samples.x_test.shape[0])]
 
     def beside(self, seed: int, most: int = 100) -> dict[str, float]:
         """Theorem F.2's two attention layers with p anchors in each, on `most` test samples; mean; linear model."""
@@ -167,35 +179,25 @@ class Sequences:
         }
 
 
-def split(drawn: list[tuple[Tensor, Tensor]]) -> Samples:
-    """80/20, float32."""
-    x, y = (torch.stack(values).float() for values in zip(*drawn, strict=True))
-    cut = x.shape[1] * 4 // 5
-    return Samples(x[:, :cut], y[:, :cut], x[:, cut:], y[:, cut:])
-
-
-Records = list[dict[str, Any]]
-
-
 def sweep_rows(
-    context: Context, tasks: Mapping[tuple[str, Any], Any], schedule: Schedule, measure: str, title: str
-) -> tuple[Records, list[Records]]:
+    context: Context, tasks: Mapping[tuple[str, Any], Any], recipe: Recipe, measure: str, title: str
+) -> tuple[list[dict[str, Any]], list[list[Result]]]:
     """Train every task of the sweeps (sweep, value), ten seeds in full and two in the quick preset: a row for each, the
     trained error beside what needs no training, and the trained models behind it."""
     seeds = range(10 if context.preset == "full" else 2)
-    grid = {name: [Cell(task, schedule, seed) for seed in seeds] for name, task in tasks.items()}
-    results = train_grid(context, grid, title)
+    grid = {name: [Run(task, seed=seed, recipe=recipe) for seed in seeds] for name, task in tasks.items()}
+    results = train_cells(context, grid, title).by_cell if grid else {}
     rows = []
     for (sweep, value), task in tasks.items():
-        records = results[sweep, value]
-        mean, deviation = spread(records, measure)
+        found = results[sweep, value]
+        mean, deviation = spread(found, measure)
         rows.append(
             {
                 "sweep": sweep,
                 "value": value,
                 "trained MSE": mean,
                 "std": deviation,
-                "failed": sum(record["failed"] for record in records),
+                "failed": failed(found),
                 **average([task.beside(seed) for seed in seeds]),
             }
         )

@@ -4,21 +4,22 @@ from math import log
 from typing import Any
 
 from infoflow.errors import InfoFlowError
-from infoflow.lab.grid import Cell, spread, train_grid
 from infoflow.lab.item import Context, Item, Outcome
 from infoflow.lab.papers.head_count.retrieval.features import PACKAGE, cache_path, frozen_vectors, hashed_words
 from infoflow.lab.papers.head_count.retrieval.lists import PAIRS, SENTENCES, Lists, read_folder, synthetic_lists
 from infoflow.lab.papers.head_count.retrieval.model import Ranking
-from infoflow.lab.stack import Schedule
+from infoflow.lab.sweep import failed, schedule, spread, train_cells
+from infoflow.train.results import Result
+from infoflow.train.run import Run
 
-FULL = Schedule(epochs=30, batch=64, lr=1e-3, evaluate_every=5)
-QUICK = Schedule(epochs=12, batch=32, lr=3e-3, evaluate_every=4)
+FULL = schedule(epochs=30, batch=64, lr=1e-3, evaluate_every=5)
+QUICK = schedule(epochs=12, batch=32, lr=3e-3, evaluate_every=4)
 QUICK_MADE, QUICK_READ = 500, 150  # lists made in code, lists read: an embedding costs 20 ms of a core
 PARTS = ("words", "minilm")
 Key = tuple[str, int, int]  # features, T, h
 
 
-def plan(context: Context, lists: Lists) -> tuple[dict[Key, list[Cell]], list[str]]:
+def plan(context: Context, lists: Lists) -> tuple[dict[Key, list[Run]], list[str]]:
     """Cells (features, T, h), and what could not be had."""
     full = context.preset == "full"
     lengths, heads, seeds = ((4, 8, 16, 31), (1, 2, 4, 8, 16), 4) if full else ((4, 8), (1, 2, 4), 1)
@@ -43,7 +44,8 @@ def plan(context: Context, lists: Lists) -> tuple[dict[Key, list[Cell]], list[st
                 raise InfoFlowError(f"expected at least ten lists of {T} candidates in {lists.source}, found fewer.")
             for h in heads:
                 task = Ranking(lists, content, features, T, h, sizes[0], buckets, sizes[1], sizes[2])
-                grid[features, T, h] = [Cell(task, FULL if full else QUICK, seed) for seed in range(seeds)]
+                recipe = FULL if full else QUICK
+                grid[features, T, h] = [Run(task, seed=seed, recipe=recipe) for seed in range(seeds)]
     return grid, remarks
 
 
@@ -54,39 +56,40 @@ def run(context: Context) -> Outcome:
         if len(set(context.parts)) == 1:
             return made
     grid, remarks = plan(context, lists)
-    results = train_grid(context, grid, "retrieval", stack=8)
+    results = train_cells(context, grid, "retrieval").by_cell
     rows, cosines = [], {}
-    for (features, T, h), records in results.items():
+    for (features, T, h), found in results.items():
         task: Any = grid[features, T, h][0].task
         if (features, T) not in cosines:
             cosines[features, T] = (task.cosine_accuracy(), task.cosine_accuracy(native=True))
-        rows.append(_row(features, T, h, records, *cosines[features, T]))
+        rows.append(_row(features, T, h, found, *cosines[features, T]))
     columns = [name for name in rows[0] if lists.native or "native" not in name]
     said = f"lists: {lists.source}, {len(lists.rows)} queries, one list in five for testing"
     remarks = [said, *remarks, "the slides print figures only, no numbers"]
     if lists.native:
         remarks.append("native lists come from one search each, are never trained on, and their labels are noisy")
-    runs = [record for records in results.values() for record in records]
+    runs = [result for found in results.values() for result in found]
     return Outcome(columns, rows, runs, remarks, {"retrieval": _figure(rows)}, {"source": lists.source})
 
 
 def _row(
-    features: str, T: int, h: int, records: list[dict[str, Any]], cosine: float | None, native_cosine: float | None
+    features: str, T: int, h: int, found: list[Result], cosine: float | None, native_cosine: float | None
 ) -> dict[str, Any]:
-    mean, deviation = spread(records, "accuracy")
-    kept = [record["kept"] for record in records if "native accuracy" in record["kept"]]
+    mean, deviation = spread(found, "accuracy")
+    curves = [_known(result.curve_of("accuracy")) for result in found]
+    kept = [result.kept for result in found if "native accuracy" in result.kept]
     return {
         "features": features,
         "T": T,
         "h": h,
         "accuracy": mean,
         "std": deviation,
-        "highest": sum(max(_known(record["curves"]["accuracy"])) for record in records) / len(records),
+        "highest": sum(max(curve) for curve in curves) / len(curves),
         "log(1 - accuracy)": log(1 - mean) if mean is not None and mean < 1 else None,
-        "failed": sum(record["failed"] for record in records),
+        "failed": failed(found),
         "chance": 1 / T,
         "untrained cosine": cosine,
-        "untrained model": sum(record["curves"]["accuracy"][0] for record in records) / len(records),
+        "untrained model": sum(curve[0] for curve in curves) / len(curves),
         "native lists": kept[0]["native lists"] if kept else None,
         "native accuracy": sum(entry["native accuracy"] for entry in kept) / len(kept) if kept else None,
         "native cosine": native_cosine,

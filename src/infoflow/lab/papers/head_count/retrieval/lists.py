@@ -40,6 +40,10 @@ class Lists:
         chosen = [row[: T + 1] for row in (self.native if native else self.rows) if len(row) >= T + 1]
         return np.array(chosen, dtype=np.int64).reshape(len(chosen), T + 1)
 
+    def count(self, T: int) -> int:
+        """How many lists have at least T candidates."""
+        return sum(len(row) >= T + 1 for row in self.rows)
+
     def first(self, count: int, T: int) -> "Lists":
         """The first `count` lists of each kind with at most T candidates, and the texts these use, no others."""
         rows, native = ([row[: T + 1] for row in kind[:count]] for kind in (self.rows, self.native))

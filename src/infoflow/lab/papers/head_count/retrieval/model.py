@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from infoflow.lab.papers.head_count.retrieval.features import NO_WORD
 from infoflow.lab.papers.head_count.retrieval.lists import Lists
-from infoflow.lab.stack import Samples
 from infoflow.nn import Transformer, TransformerConfig
+from infoflow.train.recipe import Recipe
+from infoflow.train.task import Data, Task, entropies, wrong
 
 TEST_SHARE = 5  # one list in five is for testing
 
@@ -66,14 +67,14 @@ class Ranker(nn.Module):
         x = self.vectors(lists)
         return (x[..., :-1, :] * x[..., -1:, :]).sum(-1)
 
-    def initialise(self, generator: torch.Generator) -> None:
+    def initialise(self, generator: torch.Generator, scale: float = 1.0) -> None:
         if self.words is not None:
             self.words.data.normal_(0.0, 1.0, generator=generator)
-        self.transformer.initialise(generator)
+        self.transformer.initialise(generator, scale)
 
 
 @dataclass(frozen=True, eq=False)
-class Ranking:
+class Ranking(Task):
     """Lists of one length with one kind of content; the label is where the relevant candidate stands."""
 
     lists: Lists
@@ -86,42 +87,42 @@ class Ranking:
     head: int
     width: int
 
-    @property
+    name = "ranking"
+    most_stacked = 8
+
     def identity(self) -> dict[str, Any]:
         names = ("features", "T", "h", "size", "buckets", "head", "width")
         settings = {name: getattr(self, name) for name in names}
-        longest = self.content.shape[-1]
-        return {
-            "kind": "ranking",
-            "source": self.lists.source,
-            "text": self.lists.digest,
-            "longest": longest,
-            **settings,
-        }
+        about = {"source": self.lists.source, "text": self.lists.digest, "longest": self.content.shape[-1]}
+        return {"task": {"name": self.name, **about, **settings}}
 
-    def network(self, stack: tuple[int, ...]) -> nn.Module:
+    def counts(self) -> tuple[int, int]:
+        test = self.lists.count(self.T) // TEST_SHARE
+        return self.lists.count(self.T) - test, test
+
+    def network(self, arch: Any, T: int | None, recipe: Recipe, stack: tuple[int, ...]) -> nn.Module:
         return Ranker(self.content, self.size, self.buckets, self.h, self.head, self.width, stack)
 
-    def samples(self, seeds: Sequence[int]) -> Samples:
+    def data(self, T: int | None, recipe: Recipe, seeds: Sequence[int], device: torch.device) -> Data:
         """The same lists, split and shuffled places for every model: the split is by list, from a fixed seed."""
-        x, y = shuffled(self.lists.of_length(self.T))
-        cut = len(x) - len(x) // TEST_SHARE
-        return Samples(x[None, :cut], y[None, :cut], x[None, cut:], y[None, cut:])
+        x, y = (values.to(device)[None] for values in shuffled(self.lists.of_length(self.T)))
+        cut, _ = self.counts()
+        return Data(x[:, :cut], y[:, :cut], x[:, cut:], y[:, cut:], {}, 1 - 1 / self.T)
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(output.flatten(0, 1), y.flatten(), reduction="none").view(y.shape).mean(1)
+        return entropies(output, y).mean(1)
 
-    def errors(self, output: Tensor, y: Tensor) -> dict[str, Tensor]:
-        finite = torch.where(output.isfinite().all(-1), 1.0, torch.nan)
-        return {"accuracy": (output.argmax(-1) == y) * finite}
+    def metrics(self, output: Tensor, y: Tensor) -> dict[str, Tensor]:
+        missed = wrong(output, y)
+        return {"error": missed, "accuracy": 1 - missed}
 
-    def keep(self, network: nn.Module, samples: Samples) -> list[dict[str, Any]]:
+    def keep(self, network: nn.Module, data: Data) -> list[dict[str, Any]]:
         """Accuracy on the native lists, where there are some of this length."""
         models = next(network.parameters()).shape[0]
         x, y = shuffled(self.lists.of_length(self.T, native=True))
         if not len(x):
-            return [{} for _ in range(models)]
-        x, y = x.to(samples.x.device), y.to(samples.x.device)
+            return super().keep(network, data)
+        x, y = x.to(data.x.device), y.to(data.x.device)
         right = (network(x.expand(models, *x.shape)).argmax(-1) == y).double().mean(1)
         return [{"native accuracy": float(share), "native lists": len(x)} for share in right]
 
@@ -133,7 +134,7 @@ class Ranking:
             x, y = x[cut:], y[cut:]
         if not len(x):
             return None
-        network: Any = self.network((1,))
+        network: Any = self.network(None, None, Recipe(), (1,))
         if network.words is not None:
             network.words.data.normal_(0.0, 1.0, generator=torch.Generator().manual_seed(0))
         with torch.no_grad():

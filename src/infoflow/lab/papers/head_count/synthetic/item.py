@@ -7,7 +7,8 @@ from infoflow import targets
 from infoflow.architecture import Architecture
 from infoflow.lab.item import Context, Item, Outcome, printed
 from infoflow.lab.sweep import cells, train_cells
-from infoflow.train.recipe import Recipe, Run
+from infoflow.train.recipe import Recipe
+from infoflow.train.run import Run
 from infoflow.verdicts.predict import predict
 
 HEAD_SIZE = 8  # per head, so E = 8 h: far below T d, where one head could memorise
@@ -44,7 +45,7 @@ def run(context: Context) -> Outcome:
     results = train_cells(context, grid, "head count")
     rows = []
     for (T, h, N), summary in cells(results).items():
-        first = grid[T, h, N][0]
+        target, arch, _ = grid[T, h, N][0].regression()
         rows.append(
             {
                 "T": T,
@@ -56,7 +57,7 @@ def run(context: Context) -> Outcome:
                 "failed": summary.failed,
                 "log10 N": log10(N),
                 "log10 NMSE": log10(summary.mean) if summary.mean else None,
-                "predicted": predict(first.target, first.arch.with_(width=None), T=T).verdict,
+                "predicted": predict(target, arch.with_(width=None), T=T).verdict,
             }
         )
     columns = ["T", "h", "N", "mean", "median", "quartiles", "failed", "log10 N", "log10 NMSE", "predicted"]

@@ -9,7 +9,8 @@ from infoflow.architecture import Architecture
 from infoflow.lab.item import Context, Item, Outcome, printed
 from infoflow.lab.sweep import best_of, train_cells
 from infoflow.nn import States
-from infoflow.train.recipe import Recipe, Run
+from infoflow.train.recipe import Recipe
+from infoflow.train.run import Run
 
 ARCHITECTURE = Architecture(1, 32, 64, positions="additive")
 FULL = Recipe(samples=50_000, validation=10_000, batch=256, epochs=1000, lr=1e-3, decay=1e-2, schedule="two_phase",

@@ -17,7 +17,8 @@ from infoflow.lab.sweep import best_of, train_cells
 from infoflow.probes.record import batched, record
 from infoflow.probes.recovery import recovery, untrained
 from infoflow.targets import Target
-from infoflow.train.recipe import Recipe, Run
+from infoflow.train.recipe import Recipe
+from infoflow.train.run import Run
 from infoflow.verdicts.predict import predict
 
 FULL = Recipe(samples=36_000, validation=4_000, batch=256, epochs=150, lr=6e-3, decay=1e-4, evaluate_every=5)
@@ -68,7 +69,7 @@ def run(context: Context) -> Outcome:
         network = best.network()
         errors = measure(network, sequences(runs[0], 2000 if context.preset == "full" else 400))
         said = predicted(runs[0])
-        shares = followed(network, runs[0].target, sequences(runs[0], 400)) if name == "eq. (6)" else None
+        shares = followed(network, runs[0].regression()[0], sequences(runs[0], 400)) if name == "eq. (6)" else None
         for kind in ("argmax", "second"):
             known = paper.get((kind, heads)) if context.preset == "full" else None
             theirs = list(zip(known["trained"], known["initialized"], strict=True)) if known else []
@@ -102,7 +103,8 @@ def run(context: Context) -> Outcome:
 
 def sequences(run: Run, count: int) -> Float[Tensor, "count T d"]:
     """What a network is looked at with: sequences of its target, drawn apart from its training set."""
-    return torch.from_numpy(run.target.sample(count, run.T, seed=7)).to(torch.float32)
+    target, _, T = run.regression()
+    return torch.from_numpy(target.sample(count, T, seed=7)).to(torch.float32)
 
 
 def measure(network: Any, X: Float[Tensor, "B T d"]) -> dict[str, list[tuple[float, float]]]:
@@ -120,7 +122,8 @@ def measure(network: Any, X: Float[Tensor, "B T d"]) -> dict[str, list[tuple[flo
 
 def predicted(run: Run) -> str:
     """The verdict on the heads, at any width, and the exponent of the flow estimate."""
-    said = predict(run.target, run.arch.with_(width=None), T=run.T)
+    target, arch, T = run.regression()
+    said = predict(target, arch.with_(width=None), T=T)
     return said.verdict if said.flow is None else f"{said.verdict} ({said.flow.exponent})"
 
 

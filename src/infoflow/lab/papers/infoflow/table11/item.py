@@ -6,7 +6,8 @@ from infoflow import targets
 from infoflow.architecture import Architecture, matched_embed
 from infoflow.lab.item import Context, Item, Outcome, printed
 from infoflow.lab.sweep import cells, train_cells
-from infoflow.train.recipe import Recipe, Run
+from infoflow.train.recipe import Recipe
+from infoflow.train.run import Run
 from infoflow.verdicts.predict import predict
 
 CONFIGURATIONS = ("(D,D)", "(D-1,D)", "(D,D-1)")
@@ -56,8 +57,8 @@ def run(context: Context) -> Outcome:
     results = train_cells(context, grid, "table 11")
     rows = []
     for (D, name), summary in cells(results).items():
-        first = grid[D, name][0]
-        said = predict(first.target, first.arch.with_(width=None), T=T, with_temperature=True)
+        target, arch, _ = grid[D, name][0].regression()
+        said = predict(target, arch.with_(width=None), T=T, with_temperature=True)
         rows.append(
             {
                 "D": D,

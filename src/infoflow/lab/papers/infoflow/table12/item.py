@@ -11,7 +11,8 @@ from infoflow.architecture import Architecture
 from infoflow.lab.item import Context, Item, Outcome, printed
 from infoflow.lab.sweep import cells, train_cells
 from infoflow.targets import Extremum, NormOfSum, Polynomial, Target
-from infoflow.train.recipe import Recipe, Run
+from infoflow.train.recipe import Recipe
+from infoflow.train.run import Run
 from infoflow.verdicts.predict import predict
 
 SIZES = {
@@ -132,7 +133,7 @@ def run(context: Context) -> Outcome:
                 "target": which,
                 "T": T,
                 "size": size,
-                "label std": label_std(first.target, T),
+                "label std": label_std(first.regression()[0], T),
                 "paper": paper[T][size] if which == "triangle" and T in paper else None,
                 "mean": summary.mean,
                 "seeds": summary.models,
@@ -171,7 +172,8 @@ def _remarks(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _exponent(first: Run, count: Any) -> str:
-    return str(predict(first.target, first.arch.with_(width=None), T=first.T, count=count).counting.exponent)
+    target, arch, T = first.regression()
+    return str(predict(target, arch.with_(width=None), T=T, count=count).counting.exponent)
 
 
 def _figure(rows: list[dict[str, Any]]) -> Any:

@@ -4,10 +4,11 @@ model of its kind could reach and what one untrained, constructed rank-1 head re
 from typing import Any
 
 from infoflow.construct.rank_one.text import TaggedText, ceilings, memorize_text, read_conll
-from infoflow.lab.grid import Cell, spread, train_grid
 from infoflow.lab.item import Context, Item, Outcome, printed
 from infoflow.lab.papers.rank_one.figure1.model import Tagging, synthetic_text
-from infoflow.lab.stack import Schedule
+from infoflow.lab.sweep import failed, schedule, spread, train_cells
+from infoflow.train.results import Result
+from infoflow.train.run import Run
 
 FILES = ("train.txt.gz", "wikigold.conll.gz")
 DEPTHS = (1, 3, 6)
@@ -32,8 +33,8 @@ def run(context: Context) -> Outcome:
     for depth in depths:
         rate = (3e-4 if depth == 6 else 1e-3) if full else 3e-3
         task = Tagging(text, source, depth, size, width)
-        grid[depth] = [Cell(task, Schedule(epochs, 32, rate, every), seed) for seed in seeds]
-    results = train_grid(context, grid, "figure 1", stack=4)
+        grid[depth] = [Run(task, seed=seed, recipe=schedule(epochs, 32, rate, every)) for seed in seeds]
+    results = train_cells(context, grid, "figure 1").by_cell
     lines = ceilings(text)
     built = memorize_text(text, dense_places=400 if not full else 4000).accuracy
     return _outcome(context, text, source, results, lines, built, epochs)
@@ -50,7 +51,7 @@ def _outcome(
     context: Context,
     text: TaggedText,
     source: str,
-    results: dict[int, list[dict[str, Any]]],
+    results: dict[int, list[Result]],
     lines: dict[str, float],
     built: float,
     epochs: int,
@@ -60,14 +61,13 @@ def _outcome(
     for depth, records in results.items():
         mean, deviation = spread(records, "accuracy")
         known = f"{paper} at 800 epochs" if depth == 1 and paper and context.preset == "full" else None
-        failed = sum(record["failed"] for record in records)
         rows.append(
             {
                 "what": f"trained, {depth} layer{'s' * (depth > 1)}",
                 "paper": known,
                 "accuracy": mean,
                 "std": deviation,
-                "failed": failed,
+                "failed": failed(records),
             }
         )
     rows += [{"what": f"ceiling: {NAMES[name]}", "accuracy": value} for name, value in lines.items()]
@@ -76,29 +76,30 @@ def _outcome(
         f"{source}: {len(text.words)} sentences, {text.size} tokens; training accuracy of real tokens, {epochs} epochs",
         "a lookup of the word alone, without attention, is the line a trained model must pass to show context",
     ]
-    runs = [record for records in results.values() for record in records]
+    runs = [result for found in results.values() for result in found]
     return Outcome(
         ["what", "paper", "accuracy", "std", "failed"],
         rows,
         runs,
         remarks,
-        {"figure1": _figure(results, lines, built)},
+        {"figure1": _figure(results, lines, built, epochs)},
         {"ceilings": lines, "constructed": built, "source": source},
     )
 
 
-def _figure(results: dict[int, list[dict[str, Any]]], lines: dict[str, float], built: float) -> Any:
+def _figure(results: dict[int, list[Result]], lines: dict[str, float], built: float, epochs: int) -> Any:
     """The whole climb on the left; on the right what lies above the word alone, where depths differ."""
     from infoflow.report import style
 
     figure, (whole, near) = style.figure(9.6, 3.8, 1, 2)
     for axes in (whole, near):
         for position, (depth, records) in enumerate(results.items()):
-            for number, record in enumerate(records):
-                y = [value if value is not None else float("nan") for value in record["curves"]["accuracy"]]
+            for number, result in enumerate(records):
+                y = [value if value is not None else float("nan") for value in result.curve_of("accuracy")]
+                x = [step / result.steps * epochs for step in result.curve_steps]
                 label = f"{depth} layer{'s' * (depth > 1)}" if number == 0 else None
                 look = {"color": style.COLOURS[position], "ls": ("-", "--", ":")[position]}
-                axes.plot(record["epochs"], y, label=label, **look)
+                axes.plot(x, y, label=label, **look)
         for value in lines.values():
             axes.axhline(value, color=style.MUTED, lw=0.8)
         axes.axhline(built, color=style.COLOURS[4], lw=1.2, label="one head, constructed")

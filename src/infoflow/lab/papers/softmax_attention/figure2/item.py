@@ -4,17 +4,17 @@ from dataclasses import replace
 from typing import Any
 
 from infoflow.files import write_json
-from infoflow.lab.grid import spread
 from infoflow.lab.item import Context, Item, Outcome, printed
 from infoflow.lab.papers.softmax_attention.tasks import Truncated, slope, sweep_rows
-from infoflow.lab.stack import Schedule
-from infoflow.lab.throughput import throughput
+from infoflow.lab.sweep import schedule, spread
 from infoflow.provenance import provenance
 from infoflow.reading import json_of
-from infoflow.train.device import check_device
+from infoflow.train.benchmark import model_steps
+from infoflow.train.plan import UNKNOWN_STACK, check_device
+from infoflow.train.run import Run
 
-FULL = Schedule(epochs=50, batch=32, lr=1e-3, evaluate_every=10)
-QUICK = Schedule(epochs=50, batch=32, lr=1e-2, evaluate_every=25)
+FULL = schedule(epochs=50, batch=32, lr=1e-3, evaluate_every=10)
+QUICK = schedule(epochs=50, batch=32, lr=1e-2, evaluate_every=25)
 SWEEPS = ("p", "b-a", "H")
 LABELS = {"p": "anchors p", "b-a": "length of the interval, b - a", "H": "heads H"}
 PUBLIC_RUNS = 187  # of the public code's sweep, 50 epochs of 25 steps each
@@ -69,7 +69,10 @@ def _throughput(context: Context) -> list[dict[str, Any]]:
         size = {"n": 50, "p": 64, "count": 100} if full else {"n": 8, "p": 10, "count": 100}
         models, steps = (PUBLIC_RUNS, 20) if full else (17, 5)
         device = check_device(context.device)
-        rates = throughput(Truncated(H=1, a=-5.0, b=5.0, **size), 32, 1e-3, models, steps, device)
+        task = Truncated(H=1, a=-5.0, b=5.0, **size)
+        runs = [Run(task, seed=seed, recipe=schedule(1, 32, 1e-3)) for seed in range(models)]
+        sizes = {"stacked": UNKNOWN_STACK[device.type], "one by one": 1}
+        rates = {name: model_steps(runs, size, steps, device) for name, size in sizes.items()}
         entry = {"device": device.type, "models": models, "steps": steps, "provenance": provenance()}
         entry |= {name: round(rate, 1) for name, rate in rates.items()}
         write_json(context.store / f"throughput.{device.type}.json", entry)

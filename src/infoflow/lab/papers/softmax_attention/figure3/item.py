@@ -7,10 +7,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from infoflow.construct.softmax_attention import truncated_linear
-from infoflow.lab.grid import Cell, train_grid
 from infoflow.lab.item import Context, Item, Outcome
 from infoflow.lab.papers.softmax_attention.tasks import Truncated
-from infoflow.lab.stack import Schedule
+from infoflow.lab.sweep import schedule, train_cells
+from infoflow.train.run import Run
 
 SEED = 1234
 WIDTHS = (0.5, 1.5, 3.0)
@@ -20,24 +20,25 @@ SHOWN = 3  # test samples
 def run(context: Context) -> Outcome:
     full = context.preset == "full"
     size, count = (30, 1000) if full else (12, 400)
-    schedule = Schedule(epochs=100, batch=32, lr=1e-3, evaluate_every=20) if full else Schedule(60, 32, 1e-2, 20)
+    recipe = schedule(epochs=100, batch=32, lr=1e-3, evaluate_every=20) if full else schedule(60, 32, 1e-2, 20)
     tasks = {
         width: Truncated(size, size, 1, -width / 2, width / 2, hidden=10, count=count, beta=30.0, keep_samples=SHOWN)
         for width in WIDTHS
     }
-    results = train_grid(context, {w: [Cell(task, schedule, SEED)] for w, task in tasks.items()}, "figure 3")
+    grid = {width: [Run(task, seed=SEED, recipe=recipe)] for width, task in tasks.items()}
+    results = train_cells(context, grid, "figure 3").by_cell
     rows, maps = [], {}
     for width, task in tasks.items():
-        record = results[width][0]
-        trained = torch.tensor(record["kept"]["attention"])
+        (result,) = results[width]
+        trained = torch.tensor(result.kept["attention"])
         built, saturated = explicit(task)
         maps[width] = (trained, built)
         beside = task.beside(SEED)
         rows.append(
             {
                 "b-a": width,
-                "trained MSE": record["final"]["one channel"],
-                f"over {task.hidden} channels": record["final"]["all channels"],
+                "trained MSE": result.curve_of("one channel")[-1],
+                f"over {task.hidden} channels": result.curve_of("all channels")[-1],
                 "first and last key, trained": ends(trained),
                 "first and last key, construction": ends(built),
                 "labels at a or b": saturated,
@@ -50,7 +51,7 @@ def run(context: Context) -> Outcome:
         "no numbers are printed in the paper: the figure says that attention sits on the first and last key when |b-a| "
         "is small and spreads when it grows",
     ]
-    runs = [{k: v for k, v in record.items() if k != "kept"} for records in results.values() for record in records]
+    runs = [result for found in results.values() for result in found]
     return Outcome(list(rows[0]), rows, runs, remarks, {"figure3": _figure(maps)})
 
 

@@ -4,10 +4,10 @@ from typing import Any
 
 from infoflow.lab.item import Context, Item, Outcome
 from infoflow.lab.papers.softmax_attention.tasks import Sequences, slope, sweep_rows
-from infoflow.lab.stack import Schedule
+from infoflow.lab.sweep import schedule
 
-FULL = Schedule(epochs=3, batch=32, lr=1e-3)
-QUICK = Schedule(epochs=8, batch=32, lr=1e-2)
+FULL = schedule(epochs=3, batch=32, lr=1e-3)
+QUICK = schedule(epochs=8, batch=32, lr=1e-2)
 
 
 def plan(context: Context) -> dict[tuple[str, int], Sequences]:

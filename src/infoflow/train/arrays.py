@@ -1,0 +1,181 @@
+"""A user's own samples as a task: what comes in and what goes out is read from the arrays.
+
+    iflow.task(x, y)      x (N, T, d) floats: vectors;  x (N, T) integers: numbers of a vocabulary, -1 for no token
+                          y (N,) or (N, o) floats: regression; (N, T, o): one for every token; NaN counts nowhere
+                          y (N,) integers: the class of a sequence; (N, T): of every token; -1 counts nowhere
+    iflow.task(x)         the next token of every token
+"""
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from infoflow.errors import InfoFlowError
+from infoflow.train.recipe import Recipe
+from infoflow.train.task import IGNORED, Form, Loss, Metrics, Supervised
+
+Samples = tuple[Tensor, Tensor]
+
+
+class Arrays(Supervised):
+    """Samples that are given, named by the hash of what they hold."""
+
+    def __init__(self, name: str, form: Form, training: Samples, validation: Samples) -> None:
+        self.name, self.form, self.training, self.validation = name, form, training, validation
+        self.length = training[0].shape[1]
+        self.digest = _digest([*training, *validation])
+
+    def identity(self) -> dict[str, Any]:
+        form = {name: value for name, value in asdict(self.form).items() if name not in ("loss", "metrics")}
+        metrics = {name: source(metric) for name, metric in (self.form.metrics or {}).items()}
+        own = {"loss": source(self.form.loss) if callable(self.form.loss) else self.form.loss, "metrics": metrics}
+        return {"task": {"name": self.name, "data": self.digest, **form, **own}}
+
+    def counts(self) -> tuple[int, int]:
+        return len(self.training[0]), len(self.validation[0])
+
+    def draw(self, T: int | None, recipe: Recipe, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        (x, y), (x_validation, y_validation) = self.training, self.validation
+        if not self.form.tokens:
+            x, x_validation = (values.to(getattr(torch, recipe.dtype)) for values in (x, x_validation))
+        return x.to(device), y.to(device), x_validation.to(device), y_validation.to(device)
+
+
+def task(
+    x: Any,
+    y: Any = None,
+    *,
+    validation: float | tuple[Any, Any] = 0.1,
+    name: str = "arrays",
+    causal: bool | None = None,
+    positions: Any = None,
+    loss: Loss | None = None,
+    metrics: Metrics | None = None,
+) -> Arrays:
+    """A task made of arrays (numpy or torch); see the top of this file for what they mean.
+
+    `validation` is the share of samples at the end that is held out, or arrays of its own. Next-token prediction is
+    causal, all else is not unless `causal` says so; numbers of a vocabulary get additive positions, vectors none,
+    unless `positions` or the architecture names others. `loss` is "squared", "cross_entropy" or a function of outputs
+    (..., o) and labels that gives a value for every place, as are `metrics`, whose means over the validation samples
+    are in the results. Metrics see labels as they are trained on: real ones standardised unless the loss is your own.
+    """
+    form, training = _read(x, y)
+    if isinstance(validation, tuple):
+        other, held = _read(*validation)
+        if (other.tokens, other.classes, other.each) != (form.tokens, form.classes, form.each):
+            raise InfoFlowError("expected validation arrays of the same kind as those for training, got others.")
+        form = replace(
+            form,
+            inputs=max(form.inputs, other.inputs),
+            outputs=max(form.outputs, other.outputs),
+            padded=form.padded or other.padded,
+            holes=form.holes or other.holes,
+        )
+    else:
+        training, held = _hold_out(training, validation)
+    if training[0].shape[1:] != held[0].shape[1:] or training[1].shape[1:] != held[1].shape[1:]:
+        raise InfoFlowError(
+            f"expected validation samples of shape {tuple(training[0].shape[1:])} like those for training, "
+            f"got {tuple(held[0].shape[1:])}."
+        )
+    if loss not in (None, "squared", "cross_entropy") and not callable(loss):
+        raise InfoFlowError(f'expected loss "squared", "cross_entropy" or a function, got {loss!r}.')
+    if loss == ("squared" if form.classes else "cross_entropy"):
+        raise InfoFlowError(f"expected {'integer' if not form.classes else 'real'} labels for loss {loss}, got others.")
+    form = replace(
+        form,
+        causal=y is None if causal is None else causal,
+        positions=("additive" if form.tokens else "none") if positions is None else positions,
+        loss=loss,
+        metrics=metrics,
+    )
+    return Arrays(name, form, training, held)
+
+
+def _read(x: Any, y: Any) -> tuple[Form, Samples]:
+    """Arrays as tensors, and what they say of inputs and answers."""
+    inputs = _tensor("x", x)
+    tokens = not inputs.is_floating_point()
+    if inputs.ndim != (2 if tokens else 3) or not inputs.shape[1]:
+        raise InfoFlowError(f"expected x of shape (N, T) integers or (N, T, d) floats, got {tuple(inputs.shape)}.")
+    if tokens and int(inputs.min()) < IGNORED:
+        raise InfoFlowError(f"expected token numbers of at least 0, or -1 for no token, got {int(inputs.min())}.")
+    if not tokens and not bool(inputs.isfinite().all()):
+        raise InfoFlowError("expected finite numbers in x, got NaN or infinity.")
+    labels = _next(inputs) if y is None else _tensor("y", y)
+    if len(labels) != len(inputs):
+        raise InfoFlowError(f"expected a label for each of {len(inputs)} samples, got {len(labels)}.")
+    size = int(inputs.max()) + 1 if tokens else inputs.shape[2]
+    padded = tokens and bool((inputs == IGNORED).any())
+    if labels.is_floating_point():
+        return _real(labels, Form(size, 1, tokens, padded=padded), inputs)
+    each = labels.ndim == 2
+    if labels.ndim > 2 or (each and labels.shape[1] != inputs.shape[1]) or int(labels.min()) < IGNORED:
+        raise InfoFlowError(
+            f"expected classes from 0 (-1: ignored) of shape (N,) or (N, T), got {tuple(labels.shape)} from "
+            f"{int(labels.min())}."
+        )
+    classes = max(int(labels.max()) + 1, size if y is None else 1)
+    return Form(size, classes, tokens, classes=True, each=each, padded=padded), (inputs, labels)
+
+
+def _real(labels: Tensor, form: Form, inputs: Tensor) -> tuple[Form, Samples]:
+    if bool(labels.isinf().any()):
+        raise InfoFlowError("expected finite labels, or NaN where there is none, got infinity.")
+    labels = labels.double()
+    labels = labels.unsqueeze(1) if labels.ndim == 1 else labels
+    each = labels.ndim == 3
+    if labels.ndim > 3 or (each and labels.shape[1] != inputs.shape[1]):
+        raise InfoFlowError(f"expected real labels of shape (N,), (N, o) or (N, T, o), got {tuple(labels.shape)}.")
+    return replace(form, outputs=labels.shape[-1], each=each, holes=bool(labels.isnan().any())), (inputs, labels)
+
+
+def _next(x: Tensor) -> Tensor:
+    if x.is_floating_point():
+        raise InfoFlowError("expected labels for vectors, got none; only token numbers have a next one.")
+    return torch.cat([x[:, 1:], torch.full_like(x[:, :1], IGNORED)], 1)
+
+
+def _hold_out(samples: Samples, share: float) -> tuple[Samples, Samples]:
+    count = len(samples[0])
+    cut = count - round(share * count) if 0 < share < 1 else 0
+    if not 1 <= cut <= count - 2:
+        raise InfoFlowError(f"expected a share of at least two held-out samples and one other, got {share!r} of {count}.")
+    return (samples[0][:cut], samples[1][:cut]), (samples[0][cut:], samples[1][cut:])
+
+
+def _tensor(name: str, values: Any) -> Tensor:
+    try:
+        found = values if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
+    except (TypeError, ValueError) as error:
+        raise InfoFlowError(f"expected {name} as an array of numbers, got {type(values).__name__} ({error}).") from None
+    if found.is_complex() or not found.ndim or not found.numel():
+        raise InfoFlowError(f"expected {name} as real numbers, one row a sample, got {found.dtype} {tuple(found.shape)}.")
+    return found.detach().cpu() if found.is_floating_point() else found.detach().cpu().long()
+
+
+def _digest(tensors: list[Tensor]) -> str:
+    made = hashlib.sha256()
+    for tensor in tensors:
+        made.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+        made.update(tensor.contiguous().numpy().tobytes())
+    return made.hexdigest()[:24]
+
+
+def source(function: Callable[..., Any]) -> str:
+    """A user's function in an identity: the hash of its text, or of its code where there is no text."""
+    try:
+        text = inspect.getsource(function).encode()
+    except (OSError, TypeError):
+        code = getattr(function, "__code__", None)
+        if code is None:
+            raise InfoFlowError(f"expected a Python function, got {function!r}; wrap it in one.") from None
+        text = code.co_code + repr(code.co_consts).encode()
+    return hashlib.sha256(text).hexdigest()[:24]

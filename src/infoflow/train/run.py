@@ -1,0 +1,112 @@
+"""What a run is: one model of one task, with its architecture, length, seed and recipe, and the key that names it."""
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from infoflow.architecture import Architecture
+from infoflow.errors import InfoFlowError
+from infoflow.targets import Target
+from infoflow.train.recipe import Recipe
+from infoflow.train.task import Regression, Task
+
+CODE_FORMAT = 1  # changes when the same run would give other numbers: results of another format are other results
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One model. A `Target` is regressed; tasks with a network of their own take no architecture, and only those whose
+    length is open take a T. A network has numbers where an architecture may leave them open: they are filled in here.
+    """
+
+    task: Task
+    arch: Architecture | None
+    T: int | None
+    seed: int
+    recipe: Recipe
+
+    def __init__(
+        self,
+        task: Task | Target,
+        arch: Architecture | None = None,
+        T: int | None = None,
+        seed: int = 0,
+        recipe: Recipe | None = None,
+    ) -> None:
+        recipe = recipe or Recipe()
+        task = Regression(task) if isinstance(task, Target) else task
+        counts = task.counts()
+        if counts is not None:
+            recipe = recipe.with_(samples=counts[0], validation=counts[1])
+        arch = None if arch is None else task.filled(arch)
+        T = task.length if T is None else T
+        for name, value in {"task": task, "arch": arch, "T": T, "seed": seed, "recipe": recipe}.items():
+            object.__setattr__(self, name, value)
+
+    def regression(self) -> tuple[Target, Architecture, int]:
+        """Target, architecture and length of a run that learns a target."""
+        if not isinstance(self.task, Regression) or self.arch is None or self.T is None:
+            raise InfoFlowError(f"expected a run of a target, {self.task.name} is a task of another kind.")
+        return self.task.target, self.arch, self.T
+
+    def check(self) -> None:
+        """Everything that can be wrong with a run before anything is made of it."""
+        T, length = self.T, self.task.length
+        if T is not None and (type(T) is not int or T < 1):
+            raise InfoFlowError(f"expected T to be a positive integer, got {T!r}.")
+        if length is not None and length != T:
+            raise InfoFlowError(f"expected no T for {self.task.name}, whose sequences have {length} tokens; got {T}.")
+        largest = (2**63 - 1) // self.recipe.starts
+        if type(self.seed) is not int or not 0 <= self.seed <= largest:
+            raise InfoFlowError(f"expected a seed from 0 to {largest}, got {self.seed!r}.")
+        if self.task.seeded and self.recipe.starts > 1:
+            raise InfoFlowError(f"expected one start for {self.task.name}, whose data follow the seed.")
+        self.identity()
+        self.task.check(self.arch, T, self.recipe)
+
+    def start(self, number: int) -> "Run":
+        """One of the starts, tried alone: no two runs of a sweep that differ in their seed share one."""
+        plain = {"starts": 1, "start_epochs": 0, "steps": None, "schedule": "cosine", "second_epochs": 0}
+        recipe = self.recipe.with_(epochs=self.recipe.start_epochs, **plain)
+        return replace(self, seed=self.seed * self.recipe.starts + number, recipe=recipe)
+
+    def trials(self) -> "list[Run]":
+        """All starts, where there are several."""
+        return [self.start(number) for number in range(self.recipe.starts)] if self.recipe.starts > 1 else []
+
+    def identity(self) -> dict[str, Any]:
+        """What the run is, as plain JSON. The number of samples says nothing where the task brings its own."""
+        recipe, own = self.recipe.identity(), self.task.identity()
+        if self.task.counts() is not None:
+            del recipe["samples"], recipe["validation"]
+        arch = None if self.arch is None else str(self.arch)
+        rest = {"code": CODE_FORMAT, "arch": arch, "T": self.T, "seed": self.seed, "recipe": recipe}
+        if own.keys() & rest.keys():
+            raise InfoFlowError(f"expected an identity of {self.task.name} without {', '.join(rest)}, got {own}.")
+        return {**own, **rest}
+
+    @cached_property
+    def key(self) -> str:
+        """24 hex digits of SHA-256 over the identity."""
+        return key_of(self.identity())
+
+    @cached_property
+    def group(self) -> str:
+        """Runs of one group can be stacked: they differ in seed, learning rate, decay and initial scale at most."""
+        same = self.identity() | {"seed": 0}
+        same["recipe"] |= {"lr": 1.0, "decay": 0.0, "init_scale": 1.0}
+        return key_of(same)
+
+    @cached_property
+    def data_name(self) -> str:
+        """Runs of equal name see the same data."""
+        recipe = self.recipe
+        drawn = [recipe.samples, recipe.validation, recipe.data_seed, recipe.dtype]
+        return key_of({**self.task.identity(), "T": self.T, "drawn": drawn, "seed": self.seed * self.task.seeded})
+
+
+def key_of(identity: dict[str, Any]) -> str:
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
