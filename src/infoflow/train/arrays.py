@@ -147,7 +147,7 @@ def _hold_out(samples: Samples, share: float) -> tuple[Samples, Samples]:
     count = len(samples[0])
     cut = count - round(share * count) if 0 < share < 1 else 0
     if not 1 <= cut <= count - 2:
-        raise InfoFlowError(f"expected a share of at least two held-out samples and one other, got {share!r} of {count}.")
+        raise InfoFlowError(f"expected a share of at least two held-out samples and one other, got {share!r}.")
     return (samples[0][:cut], samples[1][:cut]), (samples[0][cut:], samples[1][cut:])
 
 
@@ -157,7 +157,7 @@ def _tensor(name: str, values: Any) -> Tensor:
     except (TypeError, ValueError) as error:
         raise InfoFlowError(f"expected {name} as an array of numbers, got {type(values).__name__} ({error}).") from None
     if found.is_complex() or not found.ndim or not found.numel():
-        raise InfoFlowError(f"expected {name} as real numbers, one row a sample, got {found.dtype} {tuple(found.shape)}.")
+        raise InfoFlowError(f"expected {name} as real numbers, one row a sample, got {found.dtype}, {found.shape}.")
     return found.detach().cpu() if found.is_floating_point() else found.detach().cpu().long()
 
 

@@ -18,6 +18,7 @@ from infoflow.targets import Target
 from infoflow.targets.spelling import TargetLike, target_of
 from infoflow.train import checkpoint
 from infoflow.train.board import Board, Stop
+from infoflow.train.named_tasks import named_task
 from infoflow.train.part import Finished
 from infoflow.train.plan import Part, check_device, plan
 from infoflow.train.recipe import Recipe
@@ -32,7 +33,7 @@ ENGINES = ("local", "ray")
 
 
 def fit(
-    task: Task | Target | str,
+    target: Task | Target | str,
     arch: Architecture | str | None = None,
     T: int | None = None,
     seeds: int | Iterable[int] = 16,
@@ -44,12 +45,19 @@ def fit(
     address: str | None = None,
 ) -> list[Result]:
     """Train one architecture on one target or task from several seeds (a count, or the seeds themselves)."""
-    asked = task if isinstance(task, Task) else target_of(task)
+    asked = task_of(target)
     shape = None if arch is None else Architecture.of(arch)
     numbers = range(seeds) if isinstance(seeds, int) else list(seeds)
     runs = [Run(asked, shape, T, seed, recipe or Recipe()) for seed in numbers]
     found = fit_many(runs, store, device, engine, keep_weights, address=address)
     return [result for result in found if result is not None]
+
+
+def task_of(asked: Task | Target | str) -> Task | Target:
+    """A task or target as it is, or the one that a spelling names (`task:mqar,pairs=8`, `pairwise_max:D=2`)."""
+    if isinstance(asked, str) and asked.strip().startswith("task:"):
+        return named_task(asked.strip())
+    return asked if isinstance(asked, Task) else target_of(asked)
 
 
 def fit_many(

@@ -4,7 +4,6 @@ The docstring of each says a size at which it is learnt, with the command that s
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,8 @@ class Drawn(Supervised):
 
     def draw(self, T: int | None, recipe: Recipe, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         found = []
-        for count, stream, held in zip((recipe.samples, recipe.validation), streams(recipe), (False, True), strict=True):
+        counts = (recipe.samples, recipe.validation)
+        for count, stream, held in zip(counts, streams(recipe), (False, True), strict=True):
             found += [torch.from_numpy(values).to(device) for values in self.sample(stream, count, held)]
         return found[0], found[1], found[2], found[3]
 
@@ -57,7 +57,8 @@ def mqar(pairs: int = 4, symbols: int = 16) -> Drawn:
         ignored = np.full((count, 2 * pairs), IGNORED)
         return x, np.concatenate([ignored, np.take_along_axis(values, asked, 1)], 1)
 
-    return Drawn(f"task:mqar,pairs={pairs},symbols={symbols}", 3 * pairs, tokens(2 * symbols, symbols, causal=True), sample)
+    name = f"task:mqar,pairs={pairs},symbols={symbols}"
+    return Drawn(name, 3 * pairs, tokens(2 * symbols, symbols, causal=True), sample)
 
 
 def induction(length: int = 8, symbols: int = 16) -> Drawn:

@@ -143,6 +143,20 @@ def provider(device: torch.device) -> Provide:
     return provide
 
 
+def remembered(provide: Provide) -> Provide:
+    """Data that all pieces of a part share are made once; those of each seed's own belong to one piece."""
+    held: dict[str, Data] = {}
+
+    def found(runs: Sequence[Run]) -> Data:
+        if runs[0].task.seeded:
+            return provide(runs)
+        if runs[0].data_name not in held:
+            held[runs[0].data_name] = provide(runs)
+        return held[runs[0].data_name]
+
+    return found
+
+
 def train_or_split(
     part: Part,
     device: torch.device,

@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ import torch
 from infoflow.errors import InfoFlowError, JobError
 from infoflow.train import checkpoint
 from infoflow.train.board import Board, Stop
-from infoflow.train.part import Finished, provider, train_or_split
+from infoflow.train.part import Finished, provider, remembered, train_or_split
 from infoflow.train.plan import Part, choose, cores, threads
 
 RETRIES = 3  # times Ray starts a part again whose worker died
@@ -98,7 +97,7 @@ def train_there(part: Part, device: str, folder: str | None, until: float | None
     stop = Stop(None if until is None else max(until - time.time(), 0.0))
     try:
         with threads(1):
-            provide = lru_cache(maxsize=1)(provider(where))  # asked again when memory ran out and a part is split
+            provide = remembered(provider(where))
             pieces = _taken_up(_fitted(part, where), checkpoints)
             done = [train_or_split(piece, where, provide, checkpoints, stop, lambda _: None) for piece in pieces]
         return [finished for some in done for finished in some], None
