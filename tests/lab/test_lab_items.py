@@ -80,7 +80,8 @@ def test_younger_fields_leave_old_keys_alone() -> None:
 
     assert run(Recipe()).key == "4a185743839ebf8587f57a9d"  # as computed before the fields existed
     assert len({run(r).key for r in (Recipe(), Recipe(residual=False), Recipe(encoder_activation="relu"))}) == 3
-    config = run(Recipe(residual=False, encoder="mlp", encoder_activation="relu")).config()
+    asked = run(Recipe(residual=False, encoder="mlp", encoder_activation="relu"))
+    config = asked.task.config(asked.arch, asked.T, asked.recipe)
     assert (config.residual, config.encoder_activation, config.activation) == (False, "relu", "gelu")
 
 

@@ -181,8 +181,8 @@ def test_a_model_far_above_its_best_goes_back_at_half_the_rate_and_touches_nobod
     train(state, report=spoil)
     assert state.rollbacks.tolist() == [0, 1]
     assert alone.rollbacks.tolist() == [0]
-    assert state.curve[3][1] > 5 * state.best[1]
-    assert state.curve[-1][1] < 5 * state.best[1]
+    assert state.curves["nmse"][3][1] > 5 * state.best[1]
+    assert state.curves["nmse"][-1][1] < 5 * state.best[1]
     torch.testing.assert_close(state.stack.weights[0], alone.stack.weights[0], rtol=1e-12, atol=1e-12)
 
 

@@ -12,11 +12,10 @@ from infoflow.commands.options import (
     emit,
     join_words,
     json_option,
-    length_option,
     resumable,
     seconds_option,
 )
-from infoflow.commands.own_code import asked_architecture, asked_target
+from infoflow.commands.own_code import asked_architecture, asked_task
 from infoflow.errors import JobError
 from infoflow.files import check_folder
 
@@ -24,7 +23,7 @@ from infoflow.files import check_folder
 @click.command("fit")
 @target_argument
 @arch_argument
-@length_option
+@click.option("-T", "--T", "T", type=int, default=None, help="Sequence length; a task has its own.")
 @click.option("--seeds", type=click.IntRange(1), default=16, show_default=True, help="Models: seeds 0, 1, ...")
 @click.option("--epochs", type=int, default=None, help="Passes over the samples.  [default: 300]")
 @click.option("--steps", type=int, default=None, help="Steps, instead of epochs.")
@@ -41,6 +40,7 @@ from infoflow.files import check_folder
 @click.option("--query-key-rate", type=float, default=1.0, show_default=True, help="Multiple of --lr for these two.")
 @click.option("--starts", type=int, default=1, show_default=True, help="Initial weights tried; the best goes on.")
 @click.option("--start-epochs", type=int, default=0, show_default=True, help="How long each of --starts is tried.")
+@click.option("--ffn-skip", is_flag=True, help="x + F(x) between layers instead of F(x).")
 @click.option("--batch", type=int, default=256, show_default=True)
 @click.option("--samples", type=int, default=36_000, show_default=True, help="Training samples.")
 @click.option("--validation", type=int, default=4_000, show_default=True, help="Validation samples.")
@@ -60,21 +60,25 @@ from infoflow.files import check_folder
 @seconds_option(None, "Stop cleanly after this time; call again to go on.")
 @json_option
 def command(
-    target: str, arch: tuple[str, ...], T: int, seeds: int, device: str, engine: str, address: str | None,
+    target: str, arch: tuple[str, ...], T: int | None, seeds: int, device: str, engine: str, address: str | None,
     store: Path, seconds: float | None, as_json: bool, **recipe: Any,
 ) -> None:  # fmt: skip
-    """Train ARCH on TARGET from several seeds in one pass; a finished run is never trained again.
+    """Train ARCH on a target or task from several seeds in one pass; a finished run is never trained again.
+
+    TARGET is a named target, a task (task:mqar, task:induction, task:modular_addition, task:sorting, task:parity, with
+    sizes as in task:mqar,pairs=8) or file.py:NAME of your own.
 
     \b
     infoflow fit pairwise_max:D=2,d=4 "heads=2,2 embed=12,12" -T 64 --seeds 16
     infoflow fit pairwise_max:D=2,d=4 heads=2,2 embed=12 -T 16 --seeds 4 --samples 4000 --epochs 20
+    infoflow fit task:mqar,pairs=8 "heads=1,1 embed=32,32" --seeds 64 --lr 3e-3 --ffn-skip
     """
     from infoflow.provenance import noted
     from infoflow.train.fit import Recipe, Run, fit_many, summary
 
     if recipe["epochs"] is None and recipe["steps"] is None:
         recipe["epochs"] = Recipe().epochs
-    asked, shape, wanted = asked_target(target), asked_architecture(join_words(arch)), Recipe(**recipe)
+    asked, shape, wanted = asked_task(target), asked_architecture(join_words(arch)), Recipe(**recipe)
     runs = [Run(asked, shape, T, seed, wanted) for seed in range(seeds)]
     with resumable(store):
         results = fit_many(runs, store, device, engine, keep_weights=True, seconds=seconds, address=address)
@@ -115,7 +119,8 @@ def _text(run: Any, found: list[Any], store: Path) -> str:
     lines = [f"{about['target']}  {about['arch']}  T={about['T']}  {about['steps']:,} steps"]
     if "starts" in about:
         lines[0] += f", from the best of {about['starts']} starts of {about['start_steps']:,} steps"
-    lines.append(f"{'seed':>6} {'best NMSE':>10} {'final':>10} {'seconds':>8}  status")
+    name = {"nmse": "NMSE"}.get(found[0].measure, found[0].measure) if found else "error"
+    lines.append(f"{'seed':>6} {'best ' + name:>10} {'final':>10} {'seconds':>8}  status")
     for result in found:
         numbers = [f"{value:10.2e}" if value is not None else f"{'-':>10}" for value in (result.best, result.final)]
         status = result.status if result.diverged_at is None else f"{result.status} by step {result.diverged_at}"
@@ -129,7 +134,8 @@ def _text(run: Any, found: list[Any], store: Path) -> str:
             f"failed {total.failed} of {total.models}"
         )
     if total.unlearned:
-        lines.append(f"  {total.unlearned} never came below half the labels' variance: train longer, or take --warm-up")
+        half = "half the labels' variance" if name == "NMSE" else "half the error of the best constant"
+        lines.append(f"  {total.unlearned} never came below {half}: train longer, or take --warm-up")
     if total.collapsed:
         lines.append(f"  {total.collapsed} learned, then fell back to a constant: take a smaller --lr, or --rollback 8")
     if found:

@@ -8,12 +8,15 @@ import importlib.util
 from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from infoflow.architecture import Architecture, from_hugging_face
 from infoflow.errors import InfoFlowError, unknown
 from infoflow.targets import Target, parse
 from infoflow.targets.spelling import target_of
+
+if TYPE_CHECKING:
+    from infoflow.train.task import Task
 
 
 def names_code(spelling: str) -> bool:
@@ -32,6 +35,22 @@ def asked_target(spelling: str) -> Target:
     return replace(target_of(found), spelling=f"{path}:{name}")
 
 
+def asked_task(spelling: str) -> "Task | Target":
+    """What an argument asks to train: a target or task of ours, or one in the user's file."""
+    from infoflow.train.fit import task_of
+    from infoflow.train.task import Task, source_of
+
+    if not names_code(spelling):
+        return task_of(spelling)
+    found, path, name = run(spelling, (Target, Task))
+    if isinstance(found, Target):
+        return replace(found, spelling=f"{path}:{name}")
+    if not isinstance(found, Task):
+        raise InfoFlowError(f"expected {name} in {path} to be a Target or a Task, got {type(found).__name__}.")
+    found.name, found.file_hash = f"{path}:{name}", source_of(f"{path}:{name}")
+    return found
+
+
 def asked_architecture(spelling: str) -> Architecture:
     """The architecture an argument spells out, or `hf:PATH` for that of a Hugging Face config.json."""
     return from_hugging_face(spelling[3:]) if spelling.startswith("hf:") else Architecture.parse(spelling)
@@ -46,7 +65,7 @@ def made_by(spelling: str) -> Any:
         raise InfoFlowError(f"expected {name}() of {path} to run, it failed with {_said(error)}") from None
 
 
-def run(spelling: str, kind: type) -> tuple[Any, str, str]:
+def run(spelling: str, kind: type | tuple[type, ...]) -> tuple[Any, str, str]:
     """The attribute, its file and its name: the file is run in a fresh module. `kind` is what is looked for."""
     path, _, name = spelling.strip().rpartition(":")
     if not path.endswith(".py"):

@@ -79,6 +79,8 @@ class Run:
     def identity(self) -> dict[str, Any]:
         """What the run is, as plain JSON. The number of samples says nothing where the task brings its own."""
         recipe, own = self.recipe.identity(), self.task.identity()
+        if self.task.file_hash is not None:
+            own |= {"source": self.task.file_hash}
         if self.task.counts() is not None:
             del recipe["samples"], recipe["validation"]
         arch = None if self.arch is None else str(self.arch)

@@ -49,6 +49,7 @@ class Task:
     """What a user may train. Subclasses say what differs; `Supervised` is the start for the one Transformer."""
 
     name: str = ""
+    file_hash: str | None = None  # the hash of the user's file that defines it
     length: int | None = None  # of its sequences, where the task itself says it
     seeded: bool = False  # whether every model has data of its own, drawn from its seed
     most_stacked: int | None = None  # models in one pass, where a network of its own needs more than is reckoned
