@@ -24,6 +24,8 @@ _LAZY: dict[str, str] = {
     "fit": "infoflow.train.fit",
     "fit_many": "infoflow.train.fit",
     "Recipe": "infoflow.train.fit",
+    "Task": "infoflow.train.fit",
+    "task": "infoflow.train.arrays",
     "Run": "infoflow.train.fit",
     "probe": "infoflow.probes.summary",
     "memorize": "infoflow.construct.rank_one.memorize",

@@ -281,7 +281,7 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """The state the read-out sees: (.., 1, E_L) for the CLS, (.., T, E_L) without."""
         x = self.embed(X)
-        T = x.shape[-2] - self.config.cls
+        T = x.shape[-2] - (1 if self.config.cls else 0)
         for l, layer in enumerate(self.attentions):
             if states is not None:
                 states.inputs.append(x)

@@ -27,7 +27,7 @@ from infoflow.train.run import Run
 from infoflow.train.store import Store
 from infoflow.train.task import Task
 
-__all__ = ["Recipe", "Result", "Run", "Store", "Summary", "fit", "fit_many", "summary"]
+__all__ = ["Recipe", "Result", "Run", "Store", "Summary", "Task", "fit", "fit_many", "summary"]
 
 ENGINES = ("local", "ray")
 
