@@ -33,7 +33,7 @@ ENGINES = ("local", "ray")
 
 
 def fit(
-    target: Task | Target | str,
+    target: Task | TargetLike,
     arch: Architecture | str | None = None,
     T: int | None = None,
     seeds: int | Iterable[int] = 16,
@@ -53,7 +53,7 @@ def fit(
     return [result for result in found if result is not None]
 
 
-def task_of(asked: Task | Target | str) -> Task | Target:
+def task_of(asked: Task | TargetLike) -> Task | Target:
     """A task or target as it is, or the one that a spelling names (`task:mqar,pairs=8`, `pairwise_max:D=2`)."""
     if isinstance(asked, str) and asked.strip().startswith("task:"):
         return named_task(asked.strip())
