@@ -78,7 +78,7 @@ def run(spelling: str, text: Path | None, options: dict[str, Any]) -> "tuple[Pro
     """What was found, the model, and the number of documents the labels come from."""
     from infoflow.probes.sources import given, open_source
     from infoflow.probes.summary import probe
-    from infoflow.train.device import check_device
+    from infoflow.train.plan import check_device
 
     check_device(options["device"])
     opened = given(spelling, made_by(spelling)) if names_code(spelling) else open_source(spelling)
