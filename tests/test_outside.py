@@ -34,7 +34,7 @@ BUILDS = {
     "codec": ["codec"],
     "memory_head": ["memory_head", "-T", "2", "--eps", "0.5"],
     "exponential_head": ["exponential_head", "--target", "d_retrieval:D=2,d=1", "-T", "4", "--eps", "0.5"],
-    "occupancy": ["triangle_center:d=1", "-T", "8", "--eps", "2.0"],
+    "occupancy": ["triangle_center:d=1", "-T", "8", "--eps", "2.0", "--weight-bound", "none"],
     "truncated_linear": ["truncated_linear"],
     "grid": ["grid", "--function", "x11", "--d", "1", "--n", "1", "--g", "2"],
     "memorizer": ["memorizer", "--data", "d.json"],

@@ -18,7 +18,17 @@ import torch
 from torch import Tensor
 
 from infoflow.architecture import Architecture
-from infoflow.targets import Extremum, KthLargest, NormOfSum, PositionSum, Target, TreeScore, tree_form
+from infoflow.targets import (
+    Extremum,
+    KthLargest,
+    NormOfSum,
+    PositionSum,
+    Target,
+    Term,
+    TreeScore,
+    ValueAtExtremum,
+    tree_form,
+)
 from infoflow.targets.tree_search import respond
 
 BENT = 24  # random GELU features of a token's state
@@ -60,8 +70,10 @@ def states(target: Target, X: np.ndarray, arch: Architecture, mlp: bool, device:
     return result
 
 
-def messages(term: Extremum | KthLargest | PositionSum, X: np.ndarray) -> Messages | None:
+def messages(term: Term, X: np.ndarray) -> Messages | None:
     """What the term's inner maxima are; None where a token alone tells its score."""
+    if isinstance(term, ValueAtExtremum):
+        return messages(term.extremum, X)
     if isinstance(term, KthLargest) and term.k > 1:
         ranks = np.argsort(np.argsort(-(X @ term.direction), axis=1), axis=1)
         return Messages(ranks[..., None] / X.shape[1], 1)
