@@ -115,13 +115,15 @@ class Architecture:
         T E_1 (additive); augmented positions take no rows of the linear encoder: they need the module's split and
         are counted there.
         """
+        integer("d", d)
+        integer("outputs", outputs)
         E, w, n = self.embeds, self.widths, self.head_dims
         kv = self.kv_heads or self.heads
         total = d * E[0] + E[0] + E[0]
         if self.positions == "additive":
             if T is None:
                 raise InfoFlowError("expected T to count learned positions, got none; pass parameters(d, T=...).")
-            total += T * E[0]
+            total += integer("T", T) * E[0]
         total += sum(2 * E[l] ** 2 + 2 * kv[l] * n[l] * E[l] for l in range(self.layers))
         total += sum(E[l] * w[l] + w[l] + w[l] * E[l + 1] + E[l + 1] for l in range(self.layers - 1))
         return total + E[-1] * w[-1] + w[-1] + w[-1] * outputs + outputs

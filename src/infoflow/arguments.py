@@ -6,6 +6,7 @@ floats count as integers and numbers; text, booleans, NaN and infinity never do.
 
 import math
 import numbers
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -70,6 +71,29 @@ def attack_seconds(value: Any) -> float:
 def weight_bound(value: Any) -> float | None:
     """A positive number, or None for unbounded weights."""
     return None if value is None else number("the weight bound", value, above=0)
+
+
+def array(name: str, value: Any) -> Any:
+    """Finite real numbers as a float64 array of numpy."""
+    import numpy as np
+
+    try:
+        found = np.asarray(value)
+        if np.iscomplexobj(found) or (found.dtype.kind in "USOV" and not isinstance(value, (list, tuple))):
+            raise TypeError
+        found = found.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise InfoFlowError(f"expected {name} to be real numbers, got {shown(value)}.") from None
+    if not np.isfinite(found).all():
+        raise InfoFlowError(f"expected {name} to be finite numbers, got {shown(value)}.")
+    return found
+
+
+def device(value: Any) -> str:
+    """cpu, cuda or cuda:K; whether it is there is found where it is used."""
+    if not isinstance(value, str) or not re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?", value):
+        raise InfoFlowError(f"expected device cpu, cuda or cuda:K, got {shown(value)}.")
+    return value
 
 
 def choice(name: str, value: Any, options: Sequence[str]) -> str:

@@ -7,15 +7,27 @@ A message is one sentence: what was expected, what came, what to do.
 from difflib import get_close_matches
 
 NEAR = 0.7  # likeness (difflib's ratio) from which on a name is offered for another: a letter or two in six
+LONGEST = 2000  # characters of a sentence
 SHOWN = 60  # characters of a value that a sentence repeats
 
 
 class InfoFlowError(ValueError):
     """A wrong call: bad spelling, impossible shape, input outside the domain."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(_cut(message))
+
 
 class JobError(RuntimeError):
     """A right call whose job failed: a file that vanished, a search that ran out, a cluster that went away."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(_cut(message))
+
+
+def _cut(message: str) -> str:
+    """A sentence repeats what came, and what came may be a whole file."""
+    return message if len(message) <= LONGEST else f"{message[: LONGEST - 3]}..."
 
 
 def unknown(kind: str, name: object, known: list[str]) -> InfoFlowError:

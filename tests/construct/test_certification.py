@@ -96,7 +96,7 @@ def test_certify_fails_on_a_tampered_file(tmp_path):
     [
         (["build", "pairwise_mx", "-T", "4", "--eps", "1"], "did you mean 'pairwise_max'"),
         (["build", "min_pair"], "expected -T LENGTH and --eps"),
-        (["build", "min_pair", "-T", "4", "--eps", "nan"], "eps must be"),
+        (["build", "min_pair", "-T", "4", "--eps", "nan"], "eps to be"),
         (["build", "min_pair", "-T", "4", "--eps", "x"], "expected --eps to be a number"),
         (["build", "min_pair", "-T", "4", "--eps", "1", "--bogus", "1"], "expected no option '--bogus'"),
         (["build", "codec", "--bogus", "1"], "unknown option '--bogus'"),

@@ -75,7 +75,7 @@ def test_report_and_its_words() -> None:
     for wrong, words in (
         ({"k": 3}, "unknown option"),
         ({"n": "x"}, "integer"),
-        ({"d": 0}, "d >= 1"),
+        ({"d": 0}, "at least 1"),
         ({"n": 1}, "n >= 4"),
     ):
         with pytest.raises(InfoFlowError, match=words):

@@ -16,7 +16,6 @@ VERSION = 1  # of the JSON every command prints
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
 length_option = click.option("-T", "--T", "T", type=int, required=True, help="Sequence length.")
-device_option = click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:K.")
 
 
 def checked(check: Callable[[Any], Any]) -> Callable[[Any, Any, Any], Any]:
@@ -31,6 +30,11 @@ seed_option = click.option(
     show_default=True,
     callback=checked(arguments.seed),
     help="Seed of everything random.",
+)
+
+
+device_option = click.option(
+    "--device", default="cpu", show_default=True, callback=checked(arguments.device), help="cpu, cuda or cuda:K."
 )
 
 

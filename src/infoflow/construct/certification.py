@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from infoflow import arguments
 from infoflow.certificates import Certificate, asked_of, error_claim
 from infoflow.certificates.attack import CLIMBING, LOOKING, attack, batch_of, fits, precision_errors, starts
-from infoflow.certificates.certificate import is_finite
 from infoflow.certificates.measured import fan_error
 from infoflow.certificates.promises import steeper
 from infoflow.construct.compiler import ARITHMETIC, ASSUMPTIONS, counted_share, promises_of
@@ -45,8 +45,8 @@ def certify(
     `target`, `T` and `eps` (what is asked) default to what the file names. `balls` encloses every rule in ball
     arithmetic; None does so where python-flint is installed.
     """
-    if eps is not None and not (is_finite(eps) and eps > 0):
-        raise InfoFlowError(f"expected eps (what is asked of the network) above 0, got {eps!r}.")
+    eps = None if eps is None else arguments.eps(eps)
+    seconds, seed = arguments.attack_seconds(seconds), arguments.seed(seed)
     inner = network.network if isinstance(network, WithOuter) else network
     if not isinstance(inner, Transformer):
         if target is not None or T is not None:
@@ -55,8 +55,7 @@ def certify(
     header = inner.header
     target = whole_target(network, target)
     T = header.get("T") if T is None else T
-    if type(T) is not int or T < 1:
-        raise InfoFlowError(f"expected a sequence length of at least 1, got {T!r}; pass T.")
+    T = arguments.integer("T", T)
     domain = _domain(header, target)
     low, high = box(domain, target.dim)
     weight_bound = header.get("weight_bound", 1)

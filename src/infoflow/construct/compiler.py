@@ -6,11 +6,11 @@ validate and root the trees, allot heads and directions, spend the error, write 
 
 from typing import Any
 
+from infoflow import arguments
 from infoflow.architecture import Architecture
 from infoflow.certificates import Certificate, error_claim
 from infoflow.construct.offers import Offer, answers, refusal_words
 from infoflow.construct.writer import write
-from infoflow.errors import InfoFlowError
 from infoflow.flow.budget import Budget, weight_class
 from infoflow.flow.factors import factors_of
 from infoflow.flow.layout import Layout, Refused
@@ -52,8 +52,9 @@ def build(
     """
     target = target_of(target)
     arch = None if arch is None else Architecture.of(arch)
-    if rule not in RULES:
-        raise InfoFlowError(f"expected rule to be one of {', '.join(RULES)}, got {rule!r}.")
+    target.check_length(T)
+    eps, rule = arguments.eps(eps), arguments.choice("rule", rule, RULES)
+    weight_bound = arguments.weight_bound(weight_bound)
     refusals = []
     for answer in answers(target, arch, T, eps, weight_bound, domain, rule):
         if isinstance(answer, Offer):

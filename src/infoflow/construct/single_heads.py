@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from infoflow import arguments, cost
 from infoflow.certificates import Certificate, asked_of, error_claim
 from infoflow.certificates.attack import starts
 from infoflow.construct.coverage import expect_float64
@@ -112,9 +113,9 @@ class SingleHead:
 
 
 def single_head(kind: str, target: Target, T: int, eps: float, units: int | None = None) -> SingleHead:
-    if T < 1:
-        raise InfoFlowError(f"expected a sequence length T >= 1, got {T}.")
     target.check_length(T)
+    arguments.eps(eps)
+    cost.memory(100 * SAMPLE * T * target.dim, f"{SAMPLE} inputs of T={T} tokens to attack the head with", "T")
     share = eps / (1 + 2 * ROUNDING)
     head = memory_head(target, T, share) if kind == "memory_head" else exponential_head(target, T, share, units)
     if head.bound * (1 + ROUNDING) > eps:

@@ -31,6 +31,7 @@ from infoflow.targets.terms import Extremum, KthLargest, PositionSum, ValueAtExt
 
 # feature -> coefficient; a feature is an exponent tuple, a frozenset of positions or one position (an int)
 Functional = dict[Any, float]
+FARTHEST = 1e50  # ends of the domain: beyond it products of a few coordinates leave float64
 CODES_A_SECOND = 5e5  # pairs of position codes, where each position has its own
 ROOTS_A_SECOND = 2e6  # cubes of the vertices of a tree whose every root is tried, measured on one core
 
@@ -156,10 +157,14 @@ def box(domain: Any, d: int) -> tuple[np.ndarray, np.ndarray]:
         low, high = domain
         low = np.broadcast_to(np.asarray(low, dtype=np.float64), (d,)).copy()
         high = np.broadcast_to(np.asarray(high, dtype=np.float64), (d,)).copy()
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise Refused([f"the domain must be a box (low, high), numbers or {d} numbers each, got {domain!r}"]) from None
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
         raise Refused([f"the domain must be a bounded box with low < high, got {domain!r}"])
+    if max(np.abs(low).max(), np.abs(high).max()) > FARTHEST or (high - low).min() < 1 / FARTHEST:
+        raise Refused(
+            [f"the domain must lie within +-{FARTHEST:g} with sides of at least {1 / FARTHEST:g}, got {domain!r}"]
+        )
     return low, high
 
 

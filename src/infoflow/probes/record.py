@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
+from infoflow.arguments import shown
 from infoflow.errors import InfoFlowError
 from infoflow.files import write_json
 from infoflow.nn import Transformer
@@ -57,6 +58,8 @@ def as_batches(inputs: Any) -> list[Batch]:
     """A tensor, a mapping of tensors, a Batch, or a sequence of these."""
     if isinstance(inputs, (Tensor, Batch, Mapping)):
         inputs = [inputs]
+    if isinstance(inputs, str) or not isinstance(inputs, Iterable):
+        raise InfoFlowError(f"expected tensors, or mappings of tensors, to run, got {shown(inputs)}.")
     batches = [_as_batch(item) for item in inputs]
     if not batches or any(batch.size == 0 for batch in batches):
         raise InfoFlowError("expected at least one document to run, got none; give a non-empty input.")

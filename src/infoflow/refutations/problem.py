@@ -9,11 +9,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from infoflow import cost
+from infoflow import arguments, cost
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer
 from infoflow.refutations.surrogate import Surrogate, surrogate_of
 from infoflow.targets.target import Target
+
+STARTS = 12  # pairs that the search begins with
+MAP_BYTES = 24  # of an attention weight: a score, its weight and the gradient, all layers kept for the way back
 
 
 @dataclass(frozen=True)
@@ -82,16 +85,14 @@ class Problem:
         return replace(self, state=lambda X: difference(self.state(apart(X))) / unit, surrogate=surrogate, T=2 * self.T)
 
 
-COPIES = 3 * 4  # score matrices of a layer that are kept for the gradient, three sequences at a time, at the least
-
-
 def problem_of(model: Any, target: Any, T: int, domain: tuple[float, float] | None = None, seed: int = 0) -> Problem:
     """Validate model, target and T, and put them in one form; every refusal says what was expected."""
-    if isinstance(T, bool) or not isinstance(T, int) or T < 1:
-        raise InfoFlowError(f"expected a sequence length T >= 1, got {T!r}.")
-    heads = max(model.config.heads) if isinstance(model, Transformer) else 1
-    cost.memory(COPIES * 8 * heads * T**2, f"the attention weights of a few sequences of T={T}", "T")
+    T = arguments.integer("T", T)
     state, dim, box = _state_of(model, target)
+    if isinstance(model, Transformer):
+        config = model.config
+        maps = 2 * STARTS * config.embed[-1] * sum(config.heads) * T * T
+        cost.memory(MAP_BYTES * maps, f"the derivatives of {STARTS} pairs of inputs of T={T} tokens", "T")
     asked = target if target is not None else getattr(model, "target", None)
     if isinstance(asked, Target):
         if asked.dim != dim:
@@ -100,10 +101,8 @@ def problem_of(model: Any, target: Any, T: int, domain: tuple[float, float] | No
         box = asked.domain
     elif not callable(asked):
         raise InfoFlowError("expected a Target or a function X -> (B,), got none; pass target=...")
-    low, high = domain or box
-    if not low < high:
-        raise InfoFlowError(f"expected a box with low < high, got ({low}, {high}).")
-    problem = Problem(state, surrogate_of(asked, T), T, dim, float(low), float(high))
+    low, high = arguments.interval("domain", domain or box)
+    problem = Problem(state, surrogate_of(asked, T), T, dim, low, high)
     _check(problem, seed)
     return problem
 

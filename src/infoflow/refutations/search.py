@@ -6,15 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from infoflow.errors import InfoFlowError
+from infoflow import arguments
 from infoflow.progress import Progress
 from infoflow.refutations.collision import Collision, NoCollision
 from infoflow.refutations.continuation import climb, rank, smallest_singular_value
-from infoflow.refutations.problem import Problem, problem_of
+from infoflow.refutations.problem import STARTS, Problem, problem_of
 from infoflow.refutations.proof import prove
 from infoflow.targets.spelling import target_of
 
-STARTS = 12
 FINALISTS, FIRST_SHARE = 4, 0.35  # after this share of the time the best starts go on alone
 SEARCH_SHARE = 0.75  # the proof takes the rest, and what a search that stands still leaves
 SMALLEST_GAP = 1e-6  # below this the two targets differ by little more than rounding
@@ -38,8 +37,7 @@ def refute(
     then.
     """
     began = time.monotonic()
-    if not seconds > 0:
-        raise InfoFlowError(f"expected seconds > 0, got {seconds!r}.")
+    seconds, seed = arguments.seconds(seconds), arguments.seed(seed)
     target = target_of(target) if isinstance(target, str) else target  # else a function, or the adapter's own
     problem = problem_of(model, target, T, domain, seed)
     generator = torch.Generator().manual_seed(seed)

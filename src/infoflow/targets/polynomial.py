@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from infoflow import arguments
 from infoflow.errors import InfoFlowError
 from infoflow.targets.arrays import Array, full, like
 
@@ -97,7 +98,7 @@ class Polynomial:
 
     @classmethod
     def linear(cls, weight: Any) -> "Polynomial":
-        weight = np.atleast_2d(np.asarray(weight, dtype=np.float64))
+        weight = np.atleast_2d(arguments.array("the weights", weight))
         return cls(np.eye(weight.shape[1], dtype=np.int64), weight)
 
     @classmethod

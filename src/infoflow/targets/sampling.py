@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from infoflow.arguments import shown
 from infoflow.errors import InfoFlowError, unknown
 from infoflow.targets.arrays import Array, dot
 
@@ -16,7 +17,7 @@ SHORTEST, LONGEST = 0.2, 4.0  # C.5
 
 
 def check(sampler: str) -> None:
-    if sampler not in SAMPLERS:
+    if not isinstance(sampler, str) or sampler not in SAMPLERS:
         raise unknown("sampler", sampler, list(SAMPLERS))
 
 
@@ -44,13 +45,21 @@ def draw(
 
 
 def _numpy(sampler: str, shape: tuple[int, ...], generator: np.random.Generator, dtype: Any) -> np.ndarray:
+    try:
+        wanted = np.dtype(np.float64 if dtype is None else dtype)
+    except TypeError:
+        wanted = np.dtype(object)
+    if wanted.kind != "f":
+        raise InfoFlowError(f"expected a floating-point dtype of numpy, got {shown(dtype)}.")
     raw = generator.random(shape) if sampler == "uniform" else generator.standard_normal(shape)
-    return raw if dtype is None else raw.astype(dtype)
+    return raw.astype(wanted, copy=False)
 
 
 def _torch(sampler: str, shape: tuple[int, ...], seed: int, generator: Any, device: Any, dtype: Any) -> Any:
     import torch
 
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise InfoFlowError(f"expected a floating-point dtype of torch, got {shown(dtype)}.")
     if generator is None:
         generator = torch.Generator(device=device or "cpu").manual_seed(seed)
     fill = torch.rand if sampler == "uniform" else torch.randn

@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from infoflow import arguments
 from infoflow.errors import InfoFlowError
 from infoflow.targets.arrays import Array, concatenate, dot, is_torch, stack
 from infoflow.targets.polynomial import Polynomial
@@ -102,13 +103,15 @@ class TreeScore:
     @classmethod
     def linear(cls, a: Any) -> "TreeScore":
         """a'x, arity 1."""
-        weight = np.asarray(a, dtype=np.float64)
+        weight = arguments.array("the direction", a)
+        if weight.ndim != 1 or not len(weight):
+            raise InfoFlowError(f"expected a direction of d numbers, got shape {weight.shape}.")
         return cls((Polynomial.linear(weight[None, :]),), (), weight.shape[0])
 
     @classmethod
     def bilinear(cls, A: Any, constant: float = 0.0, scale: float = 1.0) -> "TreeScore":
         """constant + scale * x_1' A x_2, arity 2, rank-reduced when A has low rank."""
-        left, right = factor(scale * np.asarray(A, dtype=np.float64))
+        left, right = factor(scale * arguments.array("the matrix", A))
         d = left.inputs
         unary = Polynomial.constant(constant, d) if constant else None
         return cls((unary, None), (Edge(0, 1, left, right),), d)
@@ -122,8 +125,8 @@ class NormOfSum:
     dim: int
 
     def __post_init__(self) -> None:
-        if self.arity < 1 or self.dim < 1:
-            raise InfoFlowError(f"expected arity and dim of at least 1, got {self.arity} and {self.dim}.")
+        arguments.integer("arity", self.arity)
+        arguments.integer("dim", self.dim)
 
     def __call__(self, tokens: Array) -> Array:
         total = self._sum(tokens)
@@ -183,9 +186,9 @@ def differentiate(function: Callable[[Array], Array], x: Array) -> Array:
 
 def factor(A: np.ndarray) -> tuple[Polynomial, Polynomial]:
     """A = L' R with as few rows as the rank of A: <L x, R y> = x' A y. Full rank keeps L = I, R = A."""
-    d = A.shape[0]
-    if A.ndim != 2 or A.shape[1] != d:
+    if A.ndim != 2 or not len(A) or A.shape[0] != A.shape[1]:
         raise InfoFlowError(f"expected a square matrix, got shape {A.shape}.")
+    d = A.shape[0]
     rank = int(np.linalg.matrix_rank(A)) if np.abs(A).max() > 0 else 0
     if rank == d:
         return Polynomial.identity(d), Polynomial.linear(A)

@@ -89,6 +89,9 @@ class Target:
         """The sum of the given terms (each value with weight one)."""
         if not terms:
             raise InfoFlowError("expected at least one term in a target, got none.")
+        for term in terms:
+            if not isinstance(term, Term):
+                raise InfoFlowError(f"expected terms such as Extremum(...), got {arguments.shown(term)}.")
         values = sum(term.values for term in terms)
         return cls(terms, Polynomial.linear(np.ones((1, values))), terms[0].dim, **options)
 

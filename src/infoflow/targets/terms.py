@@ -1,11 +1,12 @@
 """Terms: the numbers (or vectors) an outer map is applied to. Each finds its winning positions and its value there."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from infoflow import arguments
 from infoflow.arguments import number
 from infoflow.errors import InfoFlowError
 from infoflow.targets import distinct_search, enumeration, native, norm_search, tree_search
@@ -50,6 +51,8 @@ class Extremum:
         if self.kind not in ("max", "min"):
             raise InfoFlowError(f"expected kind 'max' or 'min', got {self.kind!r}.")
         if self.sets is not None:
+            if not isinstance(self.sets, (tuple, list)):
+                raise InfoFlowError(f"expected position sets as a tuple, got {arguments.shown(self.sets)}.")
             if len(self.sets) != self.arity:
                 raise InfoFlowError(f"expected {self.arity} position sets (or None), got {len(self.sets)}.")
             if any(isinstance(s, slice) and s.step not in (None, 1) for s in self.sets):
@@ -97,7 +100,7 @@ class Extremum:
             return self.arity * score.dim * T * (T if self.arity > 1 else 1) / PAIRS_A_SECOND
         if isinstance(score, NormOfSum) and score.arity == 3 and self.kind == "min" and self.sets is None:
             return T**2 * min(T, 8 ** (score.dim - 2) if score.dim < 16 else T) / TRIPLES_A_SECOND
-        return T ** min(self.arity, MOST_POWER) / TUPLES_A_SECOND
+        return min(T, 10**9) ** min(self.arity, MOST_POWER) / TUPLES_A_SECOND
 
     def winners(self, X: Array) -> Array:
         """X (B, T, d) -> (B, k), the lexicographically first best tuple."""
@@ -204,8 +207,9 @@ class KthLargest:
     name: str = ""
 
     def __post_init__(self) -> None:
-        direction = np.asarray(self.direction, dtype=np.float64)
-        if self.k < 1 or direction.ndim != 1 or not np.isfinite(direction).all() or not direction.any():
+        direction = arguments.array("the direction", self.direction)
+        object.__setattr__(self, "k", arguments.integer("k", self.k))
+        if direction.ndim != 1 or not np.isfinite(direction).all() or not direction.any():
             raise InfoFlowError(f"expected k >= 1 and a finite non-zero direction (d,), got k={self.k}, {direction}.")
         object.__setattr__(self, "direction", direction)
 
@@ -326,11 +330,11 @@ Term = Extremum | KthLargest | PositionSum | ValueAtExtremum | WholeSequence
 
 
 def _position_set(positions: tuple[int, ...]) -> tuple[int, ...]:
-    found = tuple(sorted({int(p) for p in positions}))
+    if isinstance(positions, (str, bytes)) or not isinstance(positions, Iterable):
+        raise InfoFlowError(f"expected positions as a tuple of integers, got {arguments.shown(positions)}.")
+    found = tuple(sorted({arguments.integer("a position", p, 0) for p in positions}))
     if not found:
         raise InfoFlowError("expected at least one position in a position set, got an empty one.")
-    if found[0] < 0:
-        raise InfoFlowError(f"expected positions from 0 on in a position set, got {found[0]}.")
     return found
 
 

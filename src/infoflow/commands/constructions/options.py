@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from infoflow import arguments
 from infoflow.errors import InfoFlowError, unknown
 
 REQUIRED: Any = object()
@@ -24,12 +25,15 @@ class Options:
             return default
         text = self._left.pop(name)
         try:
-            return convert(text)
+            value = convert(text)
         except InfoFlowError:
             raise
         except (ValueError, TypeError):
             kind = getattr(convert, "__name__", "value")
-            raise InfoFlowError(f"expected --{name} to be a {kind}, got {text!r}.") from None
+            raise InfoFlowError(f"expected --{name} to be a {kind}, got {arguments.shown(text)}.") from None
+        if convert is int:
+            return arguments.integer(f"--{name}", value, least=-arguments.LARGEST)
+        return arguments.number(f"--{name}", value) if convert is float else value
 
     def done(self) -> None:
         for name in self._left:

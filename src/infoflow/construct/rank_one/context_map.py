@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
+from infoflow import arguments
 from infoflow.certificates import stated_limit
 from infoflow.construct.rank_one import scales
 from infoflow.construct.rank_one.certificate import UNIT, GapCertificate, certify_gap, projected, rounding_bound
@@ -55,8 +56,10 @@ class ContextMap:
         contexts = sequences if isinstance(sequences, Contexts) else read_contexts(sequences, mask)
         if not merge:
             contexts.refuse_proportional()
-        if head_size < 1:
-            raise InfoFlowError(f"expected head_size >= 1, got {head_size}.")
+        arguments.integer("head_size", head_size)
+        arguments.seed(seed)
+        if draws is not None:
+            arguments.integer("draws", draws)
         apart = separation(contexts.vocabulary)
         v, query = _choose(contexts, scale, apart, draws, seed)
         amplitude = min(apart.distance, 2 * apart.largest) / (4 * float(np.abs(contexts.vocabulary @ v).max()))

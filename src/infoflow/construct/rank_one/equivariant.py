@@ -31,6 +31,7 @@ import torch
 from jaxtyping import Float
 from numpy import ndarray
 
+from infoflow import arguments, cost
 from infoflow.construct.rank_one.contexts import Contexts, contexts_of
 from infoflow.construct.rank_one.head import Head, attention_average
 from infoflow.construct.rank_one.network import BLOCK, set_head
@@ -90,6 +91,8 @@ def approximate_equivariant(
 ) -> Equivariant:
     """A network equal to the step function of f on D^d cells per token, off ramps of width delta, and 0 outside the
     cube."""
+    if not callable(f):
+        raise InfoFlowError(f"expected a function of (k, n, d) arrays, got {arguments.shown(f)}.")
     _check_sizes(d, n, D, labels)
     grid = np.array(list(product(range(1, D + 1), repeat=d)))[:, ::-1] / D  # what quant emits: 1/D .. 1
     contexts = grid_contexts(grid, n)
@@ -124,10 +127,14 @@ def ramp_width(d: int, n: int, D: int, reach: float, gap: float) -> float:
 
 
 def _check_sizes(d: int, n: int, D: int, labels: str) -> None:
-    if d < 1 or n < 1 or D < 1:
-        raise InfoFlowError(f"expected d, n, D of at least 1, got {d}, {n}, {D}.")
-    if labels not in ("centre", "corner"):
-        raise InfoFlowError(f"expected labels centre or corner, got {labels!r}.")
+    for name, value in (("d", d), ("n", n), ("D", D)):
+        arguments.integer(name, value)
+    arguments.choice("labels", labels, ("centre", "corner"))
+    if d * math.log2(D) > 64 or n > 64:
+        raise InfoFlowError(
+            f"expected at most {CLASS_LIMIT} (token, multiset) classes, d={d}, n={n}, D={D} have far more; "
+            "take a smaller D, d or n."
+        )
     cells = D**d
     classes = cells * math.comb(cells + n - 2, n - 1)
     if classes > CLASS_LIMIT:
@@ -265,6 +272,8 @@ def step_function(
 
 def l2_error(net: Equivariant, f: Function, points: int = 20_000, seed: int = 0) -> float:
     """sqrt of the mean over the unit cube of the summed squared entry errors, by sampling."""
+    width = max(net.network.config.encoder_width, *net.network.config.widths)
+    cost.memory(24 * points * net.n * width, f"the network at {points} points", "points")
     X = np.random.default_rng(seed).random((points, net.n, net.d))
     return float(np.sqrt(((net(X) - f(X)) ** 2).sum((1, 2)).mean()))
 

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from infoflow import arguments, cost
 from infoflow.errors import InfoFlowError, unknown
 
 Layer = Callable[[Float[ndarray, "n d"]], Float[ndarray, "n d"]]
@@ -75,14 +76,15 @@ class HardmaxCollision:
 
 def hardmax_collision(d: int, n: int, v: Float[ndarray, " d"] | None = None) -> HardmaxCollision:
     """The weight-independent pair: v (1, 3, 6, 10) and v (1, 4, 5, 10), longer n with common tokens strictly inside."""
-    if d < 1:
-        raise InfoFlowError(f"expected d >= 1, got {d}.")
+    arguments.integer("d", d)
+    arguments.integer("n", n, 0)
+    cost.memory(32 * (n * n + n * d + d * d), f"{n} tokens of dimension {d} and their scores", "n or d")
     if n < 4:
         raise InfoFlowError(
             f"expected n >= 4, got {n}: for n = 2 and n = 3 Theorem 1 is false (heads that see maximum, minimum "
             "and sum know the whole set); take n >= 4."
         )
-    line = np.ones(d) if v is None else np.asarray(v, dtype=np.float64)
+    line = np.ones(d) if v is None else arguments.array("v", v)
     if line.shape != (d,) or not np.isfinite(line).all() or not line.any():
         raise InfoFlowError(f"expected a non-zero vector of {d} numbers, got {line.tolist()}.")
     power = 1 << max(n - 4, 1).bit_length()

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
+from infoflow import arguments
 from infoflow.certificates import Certificate, Claim
 from infoflow.construct.rank_one import lookup
 from infoflow.construct.rank_one.certificate import UNIT, gamma, rounding_bound
@@ -77,6 +78,7 @@ def memorize(
     X: (N, n, d) or a list of (n_i, d). Y: integers (N, n), carried by every output coordinate, or (N, n, d).
     `dense_places`: how many places the dense network is checked on (None: all, while that stays below DENSE_LIMIT).
     """
+    arguments.seed(seed)
     contexts = read_contexts(X, mask)
     table = inputs = None
     if positions is not None:
@@ -98,10 +100,11 @@ def memorize_contexts(
     dense_places: int | None = None,
 ) -> Memorizer:
     """The same for classes and their labels (one column, or d)."""
-    if head_size < 1:
-        raise InfoFlowError(f"expected head_size >= 1, got {head_size}.")
-    if dense_places is not None and dense_places < 0:
-        raise InfoFlowError(f"expected the number of dense places (--dense) to be at least 0, got {dense_places}.")
+    arguments.integer("head_size", head_size)
+    arguments.integer("heads", heads)
+    arguments.seed(seed)
+    if dense_places is not None:
+        arguments.integer("the number of dense places (--dense)", dense_places, 0)
     clock = time.perf_counter
     started = clock()
     labels = np.broadcast_to(labels, (contexts.size, contexts.vocabulary.shape[1]))

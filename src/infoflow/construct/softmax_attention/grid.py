@@ -36,6 +36,7 @@ from infoflow.construct.softmax_attention.modulus import UNKNOWN, Modulus, of_ex
 from infoflow.construct.softmax_attention.slopes import PROVED, steepness
 from infoflow.construct.softmax_attention.summed_range import range_head, shared_affine
 from infoflow.construct.softmax_attention.window import UNIT, overshoot, selected, tail
+from infoflow.cost import spelled_bytes
 from infoflow.errors import InfoFlowError, unknown
 
 VARIANTS = ("two-layer", "one-layer-softmax", "quadratic")
@@ -185,10 +186,11 @@ class GridApproximator:
     def table(self) -> Float[Tensor, "outputs cells"]:
         """f at every centre, cells in lexicographic order of their levels (row-major over the d x n entries)."""
         if self.cells * self.outputs > LARGEST_TABLE:
-            size = self.cells * self.outputs * 8 / 2**30
+            size = self.cells * self.outputs * 8
+            needed = spelled_bytes(size) if size < 2**1000 else "more memory than there is"
             raise InfoFlowError(
                 f"expected a table of at most {LARGEST_TABLE} numbers, got {self.g}^{self.N} cells x {self.outputs} "
-                f"({size:.3g} GiB); use lazy evaluation (lazy=True), which calls f near X only."
+                f"({needed}); lower d, n or g, or use lazy evaluation (lazy=True), which calls f near X only."
             )
         pieces = []
         for start in range(0, self.cells, 1 << 18):
