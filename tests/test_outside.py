@@ -6,6 +6,7 @@ The file leaves a mark when it is run, by whatever name and from wherever.
 import copy
 import json
 import pickle
+import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -295,3 +296,56 @@ def test_a_long_function_is_built_and_certified(tmp_path: Path, function: str) -
     done = CliRunner().invoke(cli.cli, ["certify", str(tmp_path / "grid.safetensors"), "--seconds", "0.1"])
     assert done.exit_code in (0, 1)  # a bound that holds, or does not: never a traceback
     ends_well(done)
+
+
+HOSTILE: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    10**9,
+    10**30,
+    1e308,
+    1e-320,
+    "",
+    "x" * 10_000,
+    "\x1b[2J\n",
+    [],
+    {},
+    [10**9] * 3,
+]
+HOSTILE += [[1] * 5000, [None], [[1]], "pairwise_max:D=100000", "../../etc/passwd"]
+
+
+def leaves(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a header, but no more than a few in a long list."""
+    yield way
+    for key, item in list(
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    )[:8]:
+        yield from leaves(item, (*way, key))
+
+
+def test_any_value_anywhere_in_a_header_is_read_or_refused_in_one_sentence(saved: list[Saved], tmp_path: Path) -> None:
+    """Ten random values for every place of the header of every kind: load, then certify what loads."""
+    choice, path = random.Random(0), tmp_path / "foreign.safetensors"
+    for kind, tensors, header in saved:
+        for way in leaves(header):
+            for value in choice.sample(HOSTILE, 3) if way else ():
+                changed = copy.deepcopy(header)
+                inner = changed
+                for key in way[:-1]:
+                    inner = inner[key]
+                inner[way[-1]] = value
+                files.write(path, kind, tensors, changed)
+                network = attempt(lambda: files.load(path))
+                if network is not None:
+                    attempt(lambda network=network: certify(network, seconds=0.001))
+
+
+def test_a_message_is_short_and_obeyed_by_no_terminal() -> None:
+    said = str(InfoFlowError("expected a name, got \x1b[2J\r\n\u202e" + "x" * 10**6))
+    assert said.isprintable()
+    assert len(said) < 2100
+    assert "\\x1b[2J" in said
+    assert str(JobError("a é ü 文 | plain")) == "a é ü 文 | plain"

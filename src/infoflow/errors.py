@@ -15,19 +15,22 @@ class InfoFlowError(ValueError):
     """A wrong call: bad spelling, impossible shape, input outside the domain."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(_cut(message))
+        super().__init__(printable(message))
 
 
 class JobError(RuntimeError):
     """A right call whose job failed: a file that vanished, a search that ran out, a cluster that went away."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(_cut(message))
+        super().__init__(printable(message))
 
 
-def _cut(message: str) -> str:
-    """A sentence repeats what came, and what came may be a whole file."""
-    return message if len(message) <= LONGEST else f"{message[: LONGEST - 3]}..."
+def printable(message: str) -> str:
+    """A message on one line without control characters, which a foreign name or value may hold for a terminal to obey;
+    of a very long one the middle is left out."""
+    text = " ".join(str(message).split("\n"))
+    text = text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def unknown(kind: str, name: object, known: list[str]) -> InfoFlowError:

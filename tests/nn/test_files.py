@@ -1,5 +1,6 @@
 import contextlib
 import json
+import os
 import struct
 
 import pytest
@@ -94,7 +95,7 @@ def header(**changes):
         ({"header": header(surprise=1)}, "surprise"),
         ({"header": header(dim="2")}, "dim"),
         ({"header": header(dim=True)}, "dim"),
-        ({"header": header(heads=[2, 2**40])}, "fits in memory"),  # never allocated
+        ({"header": header(heads=[2, 2**40])}, "heads"),  # never allocated
         ({"header": header(widths=[4, 2**30])}, "shape"),
         ({"header": header(heads=[1] * 50, head_dims=[1] * 50, widths=[1] * 50, scales=[])}, "50 layers"),
         ({"header": header(ffn_layers=10**9)}, "layers"),
@@ -132,8 +133,11 @@ def test_not_ours(tmp_path):
         infoflow.load(path)
     with pytest.raises(InfoFlowError, match="no file"):
         infoflow.load(tmp_path / "absent.safetensors")
-    with pytest.raises(InfoFlowError, match="could not read"):
+    with pytest.raises(InfoFlowError, match="no plain file"):
         infoflow.load(tmp_path)
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    with pytest.raises(InfoFlowError, match="no plain file"):
+        infoflow.load(tmp_path / "pipe.safetensors")
     save_file({"x": torch.zeros(1)}, path, metadata={files.KEY: "[" * 100_000})
     with pytest.raises(InfoFlowError, match="does not parse"):
         infoflow.load(path)

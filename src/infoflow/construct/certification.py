@@ -47,11 +47,26 @@ def certify(
     """
     eps = None if eps is None else arguments.eps(eps)
     seconds, seed = arguments.attack_seconds(seconds), arguments.seed(seed)
+    try:
+        return _shortened(_certified(network, target, T, seconds, seed, balls, eps))
+    except ArithmeticError as error:  # numbers of a file, which may be any: products overflow, divisors vanish
+        raise InfoFlowError(f"expected numbers a bound can be computed with, got others ({error}).") from None
+
+
+def _certified(
+    network: Any,
+    target: TargetLike | None,
+    T: int | None,
+    seconds: float,
+    seed: int,
+    balls: bool | None,
+    eps: float | None,
+) -> Certificate:
     inner = network.network if isinstance(network, WithOuter) else network
     if not isinstance(inner, Transformer):
         if target is not None or T is not None:
             raise InfoFlowError("expected no target and no T for this kind of network; its file names all it needs.")
-        return _shortened(_other(network, seconds, seed, eps))
+        return _other(network, seconds, seed, eps)
     header = inner.header
     target = whole_target(network, target)
     T = header.get("T") if T is None else T
@@ -68,8 +83,7 @@ def certify(
     certificate = _judge(inner, reading, Certificate(claim, None, ARITHMETIC, ASSUMPTIONS, promises_of(target)))
     if not certificate.holds and not reading.violations and (T, asked) == (header.get("T"), header.get("eps")):
         certificate = certificate.against(*_changed(inner, target, T, domain))
-    certificate = _attacked(network, target, T, low, high, seconds, seed, replace(certificate, measured=measured))
-    return _shortened(certificate)
+    return _attacked(network, target, T, low, high, seconds, seed, replace(certificate, measured=measured))
 
 
 def whole_target(network: Any, target: TargetLike | None) -> Target:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from infoflow import cost
 from infoflow.errors import InfoFlowError
 from infoflow.flow.normal_form import Refused, box
 from infoflow.targets.polynomial import Polynomial
@@ -18,6 +19,7 @@ from infoflow.targets.target import Extremum, Target
 # Share of a single head's bound that is allowed for float64: rounding is near 1e-12 of the target's range, the bound at
 # least 1/(2N) of it, and N < 2^14 by what fits memory.
 ROUNDING = 1e-6
+BYTES_A_POSITION = 64  # a number of Python's in a tuple, and the copies on its way there
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ def features(target: Target, T: int) -> tuple[list[Feature], float]:
         raise InfoFlowError(
             "expected a target with an affine outer map and one output; this construction sums extrema."
         )
+    cost.memory(BYTES_A_POSITION * T * len(target.terms), f"the positions of T={T} for each term", "T")
     weights, bias = target.outer.affine()
     found = []
     for term, weight in zip(target.terms, weights[0], strict=True):

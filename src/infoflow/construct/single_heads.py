@@ -113,6 +113,7 @@ class SingleHead:
 
 
 def single_head(kind: str, target: Target, T: int, eps: float, units: int | None = None) -> SingleHead:
+    arguments.integer("T", T)
     target.check_length(T)
     arguments.eps(eps)
     cost.memory(100 * SAMPLE * T * target.dim, f"{SAMPLE} inputs of T={T} tokens to attack the head with", "T")

@@ -30,6 +30,7 @@ from infoflow.nn.transformer import AttentionLayer, Linear
 from infoflow.targets.target import Target
 
 SAME = 4 * UNIT  # entries may differ by this much relatively: the rounding allowance covers it
+LEAST_GAIN = 1e-100  # its square is still divided by
 # Flags and constants, which nobody bounds, may be off by this. A logit is allowed 4 (3E + 8) u of its size where its
 # own sums need half of that; the other half, 28 u at least, covers such a factor and its rounding in execution.
 EXACT = 16 * UNIT
@@ -85,8 +86,8 @@ def layout_of(network: Transformer, target: Target, T: int, domain: Any) -> Layo
 def gain_of(network: Transformer) -> float:
     """How large the file says scores are stored. Any number will do: the rules are measured against it."""
     gain = network.header.get("slot_gain")
-    if type(gain) is not float or not 0.0 < gain <= 1.0:
-        raise InfoFlowError(f"expected slot_gain between 0 and 1 in the header, got {gain!r}; build the network again.")
+    if type(gain) is not float or not LEAST_GAIN <= gain <= 1.0:
+        raise InfoFlowError(f"expected slot_gain from {LEAST_GAIN} to 1 in the header, got {gain!r}; build it again.")
     return gain
 
 

@@ -1,11 +1,14 @@
 """The configuration of the one Transformer. Options are fields, never subclasses."""
 
-import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args, get_type_hints
 
 from infoflow.architecture import Architecture
+from infoflow.arguments import shown
 from infoflow.errors import InfoFlowError
+
+LARGEST = 2**31 - 1  # of a size in a configuration from outside
+LARGEST_SCALE = 1e300  # of the number that scores are multiplied by
 
 Activation = Literal["tanh", "gelu", "relu", "sigmoid", "identity"]
 
@@ -151,15 +154,18 @@ class TransformerConfig:
 def _typed(name: str, value: Any, hint: Any) -> Any:
     """`value` as the annotated type of field `name`, or the reason why not."""
     options = get_args(hint)
-    if hint is bool or hint is int:
-        good = type(value) is hint
+    if hint is bool:
+        good = type(value) is bool
+    elif hint is int:
+        good = type(value) is int and abs(value) <= LARGEST
     elif options and all(isinstance(option, str) for option in options):  # a Literal
         good = value in options
     elif type(None) in options:  # Activation | None
         good = value is None or value in get_args(options[0])
     else:  # tuple[int, ...] or tuple[float, ...]
         kinds = (int,) if options[0] is int else (int, float)
-        good = isinstance(value, list) and all(type(v) in kinds and math.isfinite(v) for v in value)
+        most = LARGEST if options[0] is int else LARGEST_SCALE
+        good = isinstance(value, list) and all(type(v) in kinds and abs(v) <= most for v in value)
     if not good:
-        raise InfoFlowError(f"expected a valid value for configuration field {name!r}, got {value!r}.")
+        raise InfoFlowError(f"expected a valid value for configuration field {name!r}, got {shown(value)}.")
     return tuple(value) if isinstance(value, list) else value

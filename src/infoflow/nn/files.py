@@ -65,6 +65,8 @@ def write(path: str | Path, kind: str, tensors: dict[str, Tensor], header: dict[
 
 def read(path: str | Path) -> Saved:
     """Read and check the container; the loader of the kind checks the tensors against their configuration."""
+    if Path(path).exists() and not Path(path).is_file():
+        raise InfoFlowError(f"expected a saved network at {path}, it is no plain file; check the path.")
     try:
         with safe_open(str(path), framework="pt") as file:
             metadata = file.metadata() or {}
@@ -87,6 +89,8 @@ def load(path: str | Path) -> Any:
         return getattr(importlib.import_module(module), function)(tensors, header)
     except InfoFlowError as error:
         raise InfoFlowError(f"{path}: {error}") from None
+    except ArithmeticError as error:  # numbers of a file, which may be any: products overflow, divisors vanish
+        raise InfoFlowError(f"{path}: expected numbers a {kind} can be made of, got others ({error}).") from None
 
 
 def expect(tensors: dict[str, Tensor], shapes: dict[str, tuple[int, ...]]) -> None:
