@@ -287,8 +287,9 @@ def main() -> None:
     from label_tables import TABLES as labels
     from probe_tables import TABLES as probes
     from rank_one_tables import TABLES as rank_one
+    from verdict_tables import TABLES as verdicts
 
-    TABLES.update(build | papers | labels | probes | rank_one)
+    TABLES.update(build | papers | labels | probes | rank_one | verdicts)
     stale = []
     for page in pages():
         text = page.read_text(encoding="utf-8")

@@ -32,6 +32,7 @@ def test_saved_model(saved, tmp_path, capsys):
     assert report["collision"] is True
     assert report["target"] == "min_pair:d=3"
     assert report["gap"] > 1
+    assert "exact arithmetic on the stored weights" in report["speaks_of"]
     assert report["state_distance"] < 1e-10
     if report["proof"] != LATE:  # a busy machine leaves no time for it
         assert report["certified_error"] == pytest.approx(report["gap"] / 2, abs=1e-5)

@@ -101,8 +101,8 @@ def lay_out(
     positions = _positions(form, arch)
     states = tuple(_states(form, schedule, heads, positions))
     embed = tuple(_least_embed(state, jobs, form, h) for state, jobs, h in zip(states, schedule, heads, strict=True))
-    if positions == "augmented" and not form.position_features:  # a code that nobody reads takes a coordinate, too
-        embed = (max(embed[0], heads[0] * -(-(states[0].size + 1) // heads[0])), *embed[1:])
+    if positions == "augmented":
+        embed = (max(embed[0], _augmented_embed(states[0], form, heads[0])), *embed[1:])
     if arch is not None and arch.embed is not None:
         for layer, (have, need) in enumerate(zip(arch.embed, embed, strict=True), 1):
             if have < need:
@@ -381,6 +381,12 @@ def _dirty(form: NormalForm, schedule: Schedule, term: int, vertex: int, layer: 
     )
 
 
+def _augmented_embed(state: State, form: NormalForm, heads: int) -> int:
+    """Token and position take a coordinate each at least, also where nobody reads one of them."""
+    codes = len(form.position_features)
+    return heads * -(-(max(state.size - codes, 1) + max(codes, 1)) // heads)
+
+
 def _least_embed(state: State, jobs: tuple[Job, ...], form: NormalForm, heads: int) -> int:
     """The least multiple of h_l that holds every direction and gives every head its keys and values."""
     per_head = [0] * heads
@@ -391,4 +397,4 @@ def _least_embed(state: State, jobs: tuple[Job, ...], form: NormalForm, heads: i
             per_head[job.head] += job.message.rank + term.carries(job.message.child) + excluded
         else:
             per_head[job.head] += term.values
-    return heads * max(-(-state.size // heads), max(per_head))
+    return heads * max(-(-state.size // heads), *per_head, 1)

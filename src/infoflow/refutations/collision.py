@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+EXACT = "the theorem speaks of exact arithmetic on the stored weights, not of the rounding of a run"
+
 
 @dataclass(frozen=True)
 class Collision:
@@ -15,7 +17,8 @@ class Collision:
     With R(Y) = R(Z) exactly, every read-out of R, of any width and any weights, has error at least gap/2 on Y or on Z.
     `certified_error` is that number when an exact twin was proved to exist for the stored weights, else None, and the
     pair is numerical. What a numerical pair still says is `width_bound`. `sigma_min` is the smallest non-zero
-    singular value of dR/dtheta at Z (x = centre + half sin(theta), which keeps x in the box).
+    singular value of dR/dtheta at Z (x = centre + half sin(theta), which keeps x in the box). All of this is about the
+    stored weights in exact arithmetic; a run in floating point may tell the two inputs apart by its rounding.
     """
 
     Y: Float[np.ndarray, "T d"]
@@ -58,6 +61,7 @@ class Collision:
             "sigma_min": self.sigma_min,
             "read_out_width_bound": self.read_out_width_bound,
             "certified_error": self.certified_error,
+            "speaks_of": EXACT,
             "arithmetic": self.arithmetic,
             "proof": self.proof,
             "target_Y": self.target_Y,
@@ -80,6 +84,7 @@ class Collision:
             lines.append(
                 f"  every read-out of this state, any width and weights, errs by >= {self.certified_error:.6g}"
             )
+            lines.append(f"  {EXACT}")
         else:
             lines.append(f"  no proof of an exact twin: {self.proof}")
         lines.append(

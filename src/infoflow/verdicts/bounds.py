@@ -1,8 +1,9 @@
 """Proved lower bounds on the width of one-layer models with derived constants: Theorem 4 part 1, Theorem 5, head count.
 
-Each bound holds inside a stated class: weights at most `weight_bound`, embeddings of norm at most 1, a two-layer
-read-out with a 1-Lipschitz sigmoidal activation. Without a bound on the weights none of them holds: uniform attention
-with values e^{j b x} determines such targets through one head.
+Each bound holds inside a stated class: W_V, W_O and read-out bounded by `weight_bound`, embeddings of norm at most 1, a
+read-out with one hidden layer and a 1-Lipschitz activation, no layer norm; queries, keys and inverse temperatures are
+free, and so are positions (the heaviest tokens are then chosen greedily, see `pigeonhole`). Without a bound on the
+weights none of them holds: uniform attention with values e^{j b x} determines such targets through one head.
 """
 
 from collections.abc import Iterator

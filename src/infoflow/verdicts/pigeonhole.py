@@ -1,19 +1,22 @@
 """The pigeonhole step behind the one-layer lower bounds, with every constant derived for the Section 3 model.
 
 The model: one layer, H heads of dimension n, E = H n, embeddings of Euclidean norm at most 1, all weights at most B, a
-two-layer read-out of width p with a 1-Lipschitz activation. Head i forms A_i = sum_t lambda_i v_i / sum_t lambda_i with
-|v_i| <= V = B sqrt(E) in every coordinate; the read-out sees c + W_O (A_1..A_H), so that
+read-out with one hidden layer of width p and a 1-Lipschitz activation, no layer norm. The inverse temperature is free
+and no precision is assumed. Head i forms A_i = sum_t lambda_i v_i / sum_t lambda_i with |v_i| <= V = B sqrt(E) in every
+coordinate; the read-out sees c + W_O (A_1..A_H), so that
 
     |readout - readout'| <= p B^3 E^2 max |A - A'|.                                                                (a)
 
 The sequences: m positions are free, position j takes one of N points of its own block, blocks are ordered, and two
 different points move the target by at least s eps (s > 2). The other positions are fixed and, for every head, one of
-them carries a weight no free position can exceed; divide the weights of the head by it. The sums over the free
-positions of lambda v (n numbers in [-m V, m V]) and of lambda (one in [0, m]) make H (n + 1) numbers. Cut the range of
-each value sum into c cells and of each weight sum into ceil(c / 2): as soon as (c^n ceil(c/2))^H < N^m two sequences
-share all cells. Positions where the two agree may be refilled with anything that moves no extremum: the differences
-stay. Denominators are at least 1, so |A - A'| <= 2 m V / c + V 2 m / c, and with (a) and a model within eps of the
-target, (s - 2) eps <= the difference of the outputs, that is
+them carries a weight no free position can exceed; divide the weights of the head by it. With a position code the weight
+of a token depends on where it stands, so these are chosen greedily: for head 1 the heaviest pair of position and token
+over all positions, for head i over the positions that are left. Tokens fixed for earlier heads may be heavier still,
+which only makes denominators larger. The sums over the free positions of lambda v (n numbers in [-m V, m V]) and of
+lambda (one in [0, m]) make H (n + 1) numbers. Cut the range of each value sum into c cells and of each weight sum into
+ceil(c / 2): as soon as (c^n ceil(c/2))^H < N^m two sequences share all cells. Positions where the two agree may be
+refilled with anything that moves no extremum: the differences stay. Denominators are at least 1, so |A - A'| <= 2 m V /
+c + V 2 m / c, and with (a) and a model within eps of the target, (s - 2) eps <= the difference of the outputs, that is
 
     p >= (s - 2) eps c / (4 m E^(5/2) B^4),     c = floor(N^(m / (H (n + 1)))).                                   (b)
 

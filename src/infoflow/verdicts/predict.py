@@ -7,7 +7,7 @@ from infoflow import arguments
 from infoflow.architecture import Architecture
 from infoflow.construct.offers import Builder, Offer, Refusal, answers, refusal_words
 from infoflow.flow.trace import check_length
-from infoflow.targets import Extremum, PositionSum, Target, ValueAtExtremum, tree_form
+from infoflow.targets import CallableScore, Extremum, OuterNetwork, PositionSum, Target, ValueAtExtremum, tree_form
 from infoflow.targets.spelling import TargetLike, target_of
 from infoflow.verdicts.bounds import Proved, lower_bounds
 from infoflow.verdicts.estimate import (
@@ -174,6 +174,10 @@ def _construction_reasons(offers: list[Offer], refusals: tuple[Refusal, ...], ta
     made = f"explicit weights exist ({first.builder}): widths {widths}, certified error {first.bound:.3g}"
     where = f" on inputs {target.condition}" if target.condition else ""
     reasons = [f"{made}{where}; the read-out is {first.readout}"]
+    if isinstance(target.outer, OuterNetwork):
+        reasons.append("certified if the outer map has the Lipschitz constant and the error that its author states")
+    if any(isinstance(t, Extremum) and isinstance(t.score, CallableScore) for t in target.terms):
+        reasons.append("certified if the scores have the Lipschitz constants that their author states")
     if others:
         reasons.append(f"also built by: {', '.join(offer.builder for offer in others)}")
     return reasons
