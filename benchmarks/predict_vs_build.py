@@ -76,6 +76,8 @@ wave = Target.sum(Extremum(CallableScore(lambda x: x[..., 0, 0] ** 3, 1, 1, lips
 unknown = Target.sum(Extremum(CallableScore(lambda x: x[..., 0, 0] ** 3 - x[..., 1, 0], 2, 1)))
 around = CallableScore(lambda x: abs(x[..., 0, 0] + x[..., 1, 0] - x[..., 2, 0]), 3, 1, lipschitz=1.0)
 cycle = Target.sum(Extremum(around))
+whole = function(lambda X: X.amax(-2).sum(-1) - X.mean((-1, -2)), d=2)
+written = function(lambda x: (x[..., 0, :] * x[..., 1, :]).sum(-1).sin(), d=1, arity=2, extremum="max", lipschitz=1.0)
 """
 USERS = [line.partition(" = ")[0] for line in USERS_FILE.splitlines() if " = " in line and line[0].isalpha()]
 USERS = [name for name in USERS if name not in ("rng", "A, B, one", "line", "around")]
