@@ -140,6 +140,14 @@ def test_what_cannot_be_built_is_refused_with_the_reason(target, arch, reason):
     assert iflow.predict(target, arch, 8, eps=0.1).verdict != "constructed"
 
 
+def test_long_sequences_are_refused_by_the_compiler_and_not_by_the_framework():
+    for T in (1025, 10**9):
+        found = iflow.predict("kth_largest:k=2", "heads=1,1 embed=4,2 positions=additive", T)
+        assert (found.verdict, found.flow.exponent) == ("open", 0)
+        assert any("more than 1024" in reason for reason in found.reasons)
+    assert iflow.plan("closest_pair", 5000).kind == "estimate"
+
+
 def test_different_positions_are_left_out_in_the_first_layer_only():
     pairs = Target.sum(*(Extremum(TreeScore.bilinear(np.eye(2)), distinct=True) for _ in range(2)))
     with pytest.raises(Refused, match="the first"):

@@ -172,6 +172,13 @@ def test_predict_plan_and_trace(spelling):
         assert not flow.note
 
 
+@pytest.mark.parametrize("spelling", ["value_at_argmax:d=3", "recall:d=1"])
+def test_reads_are_trained(spelling):
+    recipe = iflow.Recipe(samples=512, validation=256, epochs=2)
+    (result,) = iflow.fit(spelling, "heads=1,1 embed=8 positions=additive", 5, seeds=1, recipe=recipe)
+    assert result.best < 2.0
+
+
 def test_what_a_read_needs():
     line = Extremum(TreeScore.linear([1.0]))
     with pytest.raises(iflow.InfoFlowError, match="margin to be a finite number above 0"):

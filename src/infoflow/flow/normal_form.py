@@ -32,7 +32,7 @@ from infoflow.targets.terms import Extremum, KthLargest, PositionSum, ValueAtExt
 # feature -> coefficient; a feature is an exponent tuple, a frozenset of positions or one position (an int)
 Functional = dict[Any, float]
 FARTHEST = 1e50  # ends of the domain: beyond it products of a few coordinates leave float64
-CODES_A_SECOND = 5e5  # pairs of position codes, where each position has its own
+MOST_CODES = 1024  # positions with a direction of their own: four attention matrices of T^2 numbers, 32 MiB
 ROOTS_A_SECOND = 2e6  # cubes of the vertices of a tree whose every root is tried, measured on one core
 
 Kind = Literal["target", "architecture", "weights", "accuracy"]
@@ -255,8 +255,8 @@ def _draft_extremum(
             f"{name} asks for {tree.arity} different positions: a token can leave out itself, so pairs compile, but "
             "not what another token found"
         )
-    if term.distinct and tree.arity == 2 and T < 2:
-        reasons.append(f"{name} asks for two different positions, T is {T}")
+    if term.distinct and tree.arity == 2:
+        reasons += _code_reasons(name, T)
     for vertex, allowed in enumerate(term.ranges(T)):
         if not allowed or allowed[-1] >= T:
             reasons.append(f"{name} restricts vertex {vertex + 1} to positions that are not in 1..{T}")
@@ -335,13 +335,21 @@ def _root(
     return _Draft(index, sign, [constant], root, unary, directed, height, excludes=term.distinct and tree.arity == 2)
 
 
+def _code_reasons(name: str, T: int) -> list[str]:
+    if T < 2:
+        return [f"{name} asks for two different positions, T is {T}"]
+    if T > MOST_CODES:
+        return [f"{name} asks for different positions, a direction each, and T={T} is more than {MOST_CODES} of them"]
+    return []
+
+
 def _second_largest(
     index: int, term: KthLargest, T: int, centre: np.ndarray, half: np.ndarray
 ) -> tuple[_Draft | None, list[str]]:
     """The second largest of a'x(t) is min_s max_{t != s} a'x(t): leaving out the largest leaves the second largest,
     leaving out any other leaves the largest. As a maximum: - max_s [ - max_{t != s} a'x(t) ]."""
-    if T < 2:
-        return None, [f"term {index + 1} is the second largest of T = {T} numbers"]
+    if reasons := _code_reasons(f"term {index + 1}", T):
+        return None, reasons
     (score,), (constant,) = _substitute(Polynomial.linear(np.asarray(term.direction)[None, :]), centre, half)
     edges: list[tuple[int, int, list[Functional], list[Functional]]] = [(1, 0, [], [])]
     return _Draft(index, -1.0, [-constant], 0, [{}, score], edges, [1, 0], excludes=True, message_sign=-1.0), []
@@ -439,8 +447,6 @@ def _features(drafts: list[Any], T: int) -> tuple[Any, ...]:
                 used.update(dict.fromkeys(row))
     monomials = sorted((f for f in used if not names_positions(f)), key=lambda f: (sum(f), [-e for e in f]))
     single = range(T) if any(draft.excludes for draft in drafts) else ()
-    cost.memory(64 * len(single) ** 2, f"a code for each of T={T} positions", "T")
-    cost.work(len(single) ** 2, CODES_A_SECOND, f"a code for each of T={T} positions", "T")
     return (*monomials, *sorted((f for f in used if isinstance(f, frozenset)), key=sorted), *single)
 
 

@@ -15,19 +15,34 @@ from infoflow.architecture import Architecture
 from infoflow.flow.layout import Layout, Refused, lay_out
 from infoflow.flow.normal_form import Message, normal_form
 from infoflow.flow.sets import GlobalHead, Head, MaxHead, PositionHead, RowScores, Slot, State
-from infoflow.targets import Extremum, KthLargest, PositionSum, Target, TreeScore, tree_form
+from infoflow.targets import Extremum, KthLargest, PositionSum, Target, TreeScore, WholeSequence, tree_form
 from infoflow.targets.comparison import compared
 
 
 def flow_layout(target: Target, arch: Architecture, T: int) -> Layout:
     """The schedule of the target's jobs on these heads, whatever the embedding; Refused with every reason.
 
-    Different positions need no position code here: a score of the framework is given t and s."""
+    Different positions need no position code here: a score of the framework is given t and s. A schedule does not see
+    how long the sequence is, only the positions that the target names, so it is made for the shortest with these."""
     target = skeleton(target)
+    T = min(T, _shortest(target))
     roomy = replace(arch, embed=None, width=None, kv_heads=None, rotary=False)
     if normal_form(target, T).single_positions and arch.positions == "none":
         roomy = replace(roomy, positions="additive")
     return lay_out(target, T, roomy)
+
+
+def _shortest(target: Target) -> int:
+    """A length at which every position the target names exists, and two more."""
+    ends = [2]
+    for term in (compared(term) for term in target.terms if not isinstance(term, WholeSequence)):
+        sets = [term.positions] if isinstance(term, PositionSum) else getattr(term, "sets", None) or ()
+        for named in sets:
+            if isinstance(named, slice):
+                ends += [abs(end) for end in (named.start, named.stop) if end is not None]
+            elif named is not None:
+                ends.append(named[-1] + 1)
+    return 2 + max(ends)
 
 
 def skeleton(target: Target) -> Target:

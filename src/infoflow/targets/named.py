@@ -91,6 +91,7 @@ def recall(d: int = 2, values: int = 1, margin: float = 0.1) -> Target:
     A token is a key of d numbers and a value; certificates speak of inputs on which the best match leads by `margin`.
     """
     _at_least(d=(d, 1), values=(values, 1))
+    _at_least(d=(d + values, 1))  # a token holds both
     unit = np.eye(d + values)
     key = Polynomial.linear(unit[:d])
     score = TreeScore((None, None), (Edge(0, 1, key, key),), d + values)
