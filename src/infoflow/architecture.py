@@ -99,6 +99,8 @@ class Architecture:
     def filled(self, D: int | None = None) -> "Architecture":
         """The sizes of the InfoFlow paper's experiments where none are stated: E_l = ceil(6 D / h_l) h_l for a target
         with D terms (C.4), w_l = ceil(8 E_l / 3), the ratio of w = 16 D at E = 6 D."""
+        if self.embed is not None and self.width is not None:
+            return self
         embed = self.embed
         if embed is None and D is not None:
             embed = tuple(matched_embed(D, h) for h in self.heads)

@@ -12,7 +12,7 @@ from infoflow.targets import pairwise_max
 from infoflow.train.loop import data_of, epoch_order
 from infoflow.train.recipe import Recipe
 from infoflow.train.results import Result, summary
-from infoflow.train.run import Run
+from infoflow.train.run import Run, key_of
 
 CPU = torch.device("cpu")
 ARCH = Architecture((2, 2), (4, 4))
@@ -143,3 +143,16 @@ def test_orders_are_permutations_of_the_seed_and_epoch_alone() -> None:
     first = torch.stack([epoch_order(torch.arange(200), epoch, 4)[:, 0] for epoch in range(10)])
     counts = torch.bincount(first.flatten(), minlength=4)  # 2000 draws of 4: each about 500, deviation 19
     assert ((counts - 500).abs() < 100).all()
+
+
+def test_a_sweep_of_seeds_writes_its_identity_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys are those of the whole identity, and a hundred thousand seeds do not cost a hundred thousand of them."""
+    asked: list[Run] = []
+    identity = Run.identity
+    monkeypatch.setattr(Run, "identity", lambda run: asked.append(run) or identity(run))
+    recipes = [Recipe(steps=3, epochs=None, lr=rate) for rate in (1e-3, 2e-3)]
+    runs = [Run(pairwise_max(D=1, d=3), ARCH, 5, seed, recipe) for seed in range(200) for recipe in recipes]
+    assert len({run.key for run in runs}) == 400
+    assert len({run.group for run in runs}) == 1
+    assert len(asked) == 2
+    assert all(run.key == key_of(identity(run)) for run in runs)

@@ -165,8 +165,13 @@ def _check(
         raise InfoFlowError(f"expected seconds above zero, got {seconds!r}.")
     if seconds is not None and store is None:
         raise InfoFlowError("expected a store with seconds (what is unfinished goes on from it), got none.")
+    checked: set[str] = set()
     for run in runs:
+        run.check_numbers()
+        if run.group in checked:  # what is left to check is the same for all of a group
+            continue
         run.check()
+        checked.add(run.group)
         if keep_weights and run.task.config(run.arch, run.T, run.recipe) is None:
             raise InfoFlowError(
                 f"expected no keep_weights for {run.task.name}: its network is of a kind without files."

@@ -12,6 +12,11 @@ from infoflow.targets import Target
 from infoflow.train.recipe import Recipe
 from infoflow.train.task import Regression, Task
 
+CANONICAL: dict[str, Any] = {"sort_keys": True, "separators": (",", ":")}  # how an identity is written for its key
+SEED = "\0 the seed"  # stands in that text for the seed, and in no other place: no name of ours holds a null
+REMEMBERED = 4096
+# (task, architecture, T, recipe) of runs -> their identity as text before and behind the seed, and their group
+_written: "dict[Any, tuple[str, str, str]]" = {}
 CODE_FORMAT = 1  # changes when the same run would give other numbers: results of another format are other results
 
 
@@ -53,6 +58,14 @@ class Run:
 
     def check(self) -> None:
         """Everything that can be wrong with a run before anything is made of it."""
+        self.check_numbers()
+        if self.task.seeded and self.recipe.starts > 1:
+            raise InfoFlowError(f"expected one start for {self.task.name}, whose data follow the seed.")
+        self.identity()
+        self.task.check(self.arch, self.T, self.recipe)
+
+    def check_numbers(self) -> None:
+        """What runs of one group may still differ in, and T, without which there is no group."""
         T, length = self.T, self.task.length
         if T is not None and (type(T) is not int or T < 1):
             raise InfoFlowError(f"expected T to be a positive integer, got {T!r}.")
@@ -61,10 +74,6 @@ class Run:
         largest = (2**63 - 1) // self.recipe.starts
         if type(self.seed) is not int or not 0 <= self.seed <= largest:
             raise InfoFlowError(f"expected a seed from 0 to {largest}, got {self.seed!r}.")
-        if self.task.seeded and self.recipe.starts > 1:
-            raise InfoFlowError(f"expected one start for {self.task.name}, whose data follow the seed.")
-        self.identity()
-        self.task.check(self.arch, T, self.recipe)
 
     def start(self, number: int) -> "Run":
         """One of the starts, tried alone: no two runs of a sweep that differ in their seed share one."""
@@ -78,9 +87,7 @@ class Run:
 
     def identity(self) -> dict[str, Any]:
         """What the run is, as plain JSON. The number of samples says nothing where the task brings its own."""
-        recipe, own = self.recipe.identity(), self.task.identity()
-        if self.task.file_hash is not None:
-            own |= {"source": self.task.file_hash}
+        recipe, own = self.recipe.identity(), self._task_identity()
         if self.task.counts() is not None:
             del recipe["samples"], recipe["validation"]
         arch = None if self.arch is None else str(self.arch)
@@ -89,17 +96,34 @@ class Run:
             raise InfoFlowError(f"expected an identity of {self.task.name} without {', '.join(rest)}, got {own}.")
         return {**own, **rest}
 
+    def _task_identity(self) -> dict[str, Any]:
+        own = self.task.identity()
+        return own if self.task.file_hash is None else own | {"source": self.task.file_hash}
+
+    def _shared(self) -> "tuple[str, str, str]":
+        """What all seeds of a run share, worked out once for a sweep of them: see `_written`."""
+        name = (json.dumps(self._task_identity()), self.arch, self.T, self.recipe, self.task.counts() is not None)
+        found = _written.get(name)
+        if found is None:
+            same = self.identity() | {"seed": SEED}
+            before, after = json.dumps(same, **CANONICAL).split(json.dumps(SEED))
+            same |= {"seed": 0, "recipe": same["recipe"] | {"lr": 1.0, "decay": 0.0, "init_scale": 1.0}}
+            found = (before, after, key_of(same))
+            if len(_written) >= REMEMBERED:
+                _written.clear()
+            _written[name] = found
+        return found
+
     @cached_property
     def key(self) -> str:
         """24 hex digits of SHA-256 over the identity."""
-        return key_of(self.identity())
+        before, after, _ = self._shared()
+        return _digest(f"{before}{json.dumps(self.seed)}{after}")
 
     @cached_property
     def group(self) -> str:
         """Runs of one group can be stacked: they differ in seed, learning rate, decay and initial scale at most."""
-        same = self.identity() | {"seed": 0}
-        same["recipe"] |= {"lr": 1.0, "decay": 0.0, "init_scale": 1.0}
-        return key_of(same)
+        return self._shared()[2]
 
     @cached_property
     def data_name(self) -> str:
@@ -110,5 +134,8 @@ class Run:
 
 
 def key_of(identity: dict[str, Any]) -> str:
-    text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
+    return _digest(json.dumps(identity, **CANONICAL))
+
+
+def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
