@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 _LAZY: dict[str, str] = {
     "predict": "infoflow.verdicts.predict",
     "plan": "infoflow.verdicts.plan",
+    "forecast": "infoflow.forecasts.forecast",
     "trace": "infoflow.flow.trace",
     "scale": "infoflow.verdicts.scale",
     "refute": "infoflow.refutations.search",

@@ -20,6 +20,7 @@ from infoflow.memory import keep_freed_memory, out_of_memory
 COMMANDS: dict[str, str] = {
     "targets": "List the named targets with their keys, domains and samplers.",
     "predict": "What an architecture can do with a target, before training.",
+    "forecast": "The error training will end at, with an interval, before training.",
     "plan": "The cheapest architectures for a target, and why no cheaper one.",
     "trace": "Information sets, layer by layer, for one input.",
     "scale": "The cost exponent against the sequence length.",

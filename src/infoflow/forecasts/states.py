@@ -55,14 +55,13 @@ class Messages:
 
 def states(target: Target, X: np.ndarray, arch: Architecture, mlp: bool, device: str = "cpu") -> list[State]:
     """One state per layer; X (N, T, d)."""
-    assert arch.embed is not None
-    X = _kept(target, X, arch.embed[0]) if not mlp else X
+    X = _kept(target, X, arch.embeds[0]) if not mlp else X
     known = [_standard(torch.from_numpy(X))]
     if any(isinstance(term, PositionSum) for term in target.terms) and arch.positions != "none":
         known.append(torch.eye(X.shape[1]).expand(len(X), -1, -1))
     terms = [found for term in target.terms if (found := messages(term, X)) is not None]
     result = []
-    for layer, (heads, size, embed) in enumerate(zip(arch.heads, arch.head_dims, arch.embed, strict=True)):
+    for layer, (heads, size, embed) in enumerate(zip(arch.heads, arch.head_dims, arch.embeds, strict=True)):
         fetched = _fetched(terms, layer, sum(arch.heads[:layer]))
         plain = layer == 0 and not mlp
         tokens = torch.cat(known, -1) if plain else _bent(known, fetched)
@@ -89,6 +88,17 @@ def messages(term: Term, X: np.ndarray) -> Messages | None:
         assert pairs is not None
         return _inner_maxima(pairs, 0, X, sign)
     return None
+
+
+def messages_wanted(target: Target) -> int:
+    """How many inner maxima the tokens would have to know, over all terms."""
+    wanted = 0
+    for term in target.terms:
+        if isinstance(term, Extremum):
+            wanted += term.arity - 1
+        elif isinstance(term, KthLargest):
+            wanted += term.k > 1
+    return wanted
 
 
 def _inner_maxima(tree: TreeScore, root: int, X: np.ndarray, sign: int) -> Messages:

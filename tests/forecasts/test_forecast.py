@@ -1,0 +1,81 @@
+"""forecast: what it says, that its parts are consistent, and that the calibration that ships is the recorded one."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import infoflow as iflow
+from infoflow import targets
+from infoflow.cli import cli
+from infoflow.forecasts import families
+from infoflow.forecasts.cells import USUAL, draw_cells
+from infoflow.forecasts.model import Calibration, calibrated
+from infoflow.forecasts.quantities import NAMES
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_too_few_heads_are_forecast_far_worse_than_enough() -> None:
+    F = targets.max_plus_min()
+    one, two = (iflow.forecast(F, f"heads={h} embed={6 * h} width=64", T=16, recipe=USUAL) for h in (1, 2))
+    assert one.nmse > 0.2
+    assert two.nmse < 0.01
+    assert one.low <= one.nmse <= one.high
+    assert "no read-out found" in str(one)
+    assert "none found" in str(two)
+
+
+def test_the_command_prints_one_json_object_with_the_named_fields(tmp_path: Path) -> None:
+    words = ["forecast", "max_plus_min", "heads=2", "embed=4", "-T", "8", "--epochs", "20", "--json"]
+    answer = CliRunner().invoke(cli, [*words, "--out", str(tmp_path)])
+    assert answer.exit_code == 0, answer.output
+    found = json.loads(answer.output)
+    assert {"nmse", "low", "high", "mode", "parts", "seconds"} <= set(found)
+    assert set(found["parts"]) == {"floor", "sharpness", "readout", "luck"}
+    assert found["mode"] == "theory"
+    assert any("warm_up=0" in word for word in found["outside"])  # the cells have a warm-up: said, not hidden
+    assert (tmp_path / "forecast.svg").is_file()
+
+
+def test_more_steps_are_never_forecast_to_hurt_much() -> None:
+    curve = iflow.forecast("max_plus_min", "heads=2 embed=12 width=64", 16, USUAL).curve
+    assert all(later[1] < 1.5 * sooner[1] for sooner, later in zip(curve, curve[1:], strict=False))
+
+
+def test_calibration_and_test_share_no_family() -> None:
+    assert not {f.__name__ for f in families.CALIBRATION} & {f.__name__ for f in families.TEST}
+
+
+def test_the_same_seed_draws_the_same_cells() -> None:
+    first, second = (draw_cells("calibration", families.CALIBRATION, 9, 0) for _ in range(2))
+    assert [cell.to_json() for cell in first] == [cell.to_json() for cell in second]
+
+
+def test_the_calibration_that_ships_is_that_of_the_recorded_cells() -> None:
+    shipped = calibrated()
+    recorded = {json.loads(line)["name"]: json.loads(line)
+                for line in (ROOT / "results/forecast/calibration.jsonl").read_text().splitlines()}  # fmt: skip
+    assert len(shipped.cells) == len(recorded)
+    for cell in shipped.cells:
+        median = np.median([run["test"] for run in recorded[cell["name"]]["full"]])
+        assert cell["log10_nmse"] == pytest.approx(np.log10(median), abs=1e-4)
+
+
+def test_a_target_left_out_is_not_seen() -> None:
+    """Misses come from models without the target: a target that only itself could tell is missed."""
+    rng = np.random.default_rng(0)
+    quantities, errors = rng.normal(size=(60, len(NAMES))), np.full(60, -3.0)
+    names = ["odd" if i >= 50 else f"t{i // 10}" for i in range(60)]
+    errors[50:] = 0.0
+    quantities[50:] += 3.0
+    misses = Calibration(quantities, errors, tuple(names)).misses()
+    assert (misses[50:] > 1.0).all()
+    assert np.abs(misses[:50]).max() < 1.0
+
+
+def test_an_architecture_that_fit_cannot_train_is_refused_in_one_sentence() -> None:
+    with pytest.raises(iflow.InfoFlowError, match="kv_heads"):
+        iflow.forecast("max_plus_min", "heads=2 embed=4 kv_heads=1", 8)

@@ -1,0 +1,74 @@
+"""The reduced problem: floors that can be computed by hand, and what the states of tokens know."""
+
+import numpy as np
+import pytest
+import torch
+
+from infoflow import targets
+from infoflow.architecture import Architecture
+from infoflow.forecasts.quantities import find_floors
+from infoflow.forecasts.reads import Floors, floors
+from infoflow.forecasts.states import State, messages, messages_wanted, states
+from infoflow.targets.enumeration import best_tuples
+
+
+def least(found: Floors) -> float:
+    return min(found.ends)
+
+
+def test_one_number_of_three_equal_ones_leaves_two_thirds() -> None:
+    """F is a token x(p) of three independent coordinates; one number can carry one of them: the floor is 2/3."""
+    F = targets.position_sum(positions=(1,), d=3)
+    found = find_floors(F, Architecture(1, 1, 64, positions="additive"), 4, mlp=False)
+    assert least(found) == pytest.approx(2 / 3, rel=0.1)
+
+
+def test_an_unrelated_label_is_all_floor() -> None:
+    generator = torch.Generator().manual_seed(0)
+    tokens, y = torch.randn(4000, 8, 2, generator=generator), torch.randn(4000, 1, generator=generator)
+    assert least(floors([State(tokens, 2, 2, 4)], y, 4)) > 0.95
+
+
+def test_an_average_is_read_without_a_floor() -> None:
+    tokens = torch.randn(4000, 8, 2, generator=torch.Generator().manual_seed(0))
+    assert least(floors([State(tokens, 1, 2, 2)], tokens.mean(1), 2)) < 1e-3
+
+
+def test_a_head_too_few_is_seen_and_a_head_enough_has_no_floor() -> None:
+    """max - min of a coordinate: one linear read cannot follow both ends, two can."""
+    F = targets.max_plus_min()
+    one, two = (least(find_floors(F, Architecture(h, 6 * h, 64), 8, mlp=False)) for h in (1, 2))
+    assert one > 0.3
+    assert two < 0.02
+
+
+def test_inner_maxima_are_those_of_enumeration() -> None:
+    F = targets.pairwise_max(D=1, d=2, seed=3)
+    X = F.sample(5, 6, seed=1)
+    term = F.terms[0]
+    found = messages(term, X)
+    assert found is not None
+    assert found.depth == 1
+    score = term.score
+    table = np.array([[[score(X[b][[t, s]]) for s in range(6)] for t in range(6)] for b in range(5)])
+    either = [table.max(2), table.max(1)]  # one of the two tokens is the root
+    assert any(np.allclose(found.values[..., 0], best) for best in either)
+    assert best_tuples(score, X, 1, term.choices(6), False)[1] == pytest.approx(found.values[..., 0].max(1))
+
+
+def test_a_chain_of_three_is_known_after_one_layer_from_its_middle() -> None:
+    F = targets.chain(length=3, d=2, seed=0)
+    found = messages(F.terms[0], F.sample(3, 5, seed=0))
+    assert found is not None
+    assert (found.depth, found.values.shape[-1]) == (1, 2)
+    assert messages_wanted(F) == 2
+
+
+def test_a_linear_encoder_that_is_too_small_keeps_the_plane_of_the_gradient() -> None:
+    F = targets.sum_of_maxima(D=1, d=3, seed=0)
+    X = F.sample(50, 4, seed=0)
+    state = states(F, X, Architecture(1, 1, 8), mlp=False)[0].tokens.double()
+    flat = state.reshape(-1, 3)
+    assert torch.linalg.matrix_rank(flat, atol=1e-4) == 1
+    wanted = torch.from_numpy(F.terms[0].score(X[:, :, None, :])).reshape(-1)
+    assert abs(float(torch.corrcoef(torch.stack([flat[:, 0], wanted]))[0, 1])) > 0.999
