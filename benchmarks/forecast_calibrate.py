@@ -12,9 +12,9 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from forecast_floors import drawn
 from scipy.stats import spearmanr
 
+from forecast_floors import drawn
 from infoflow.files import write_json
 from infoflow.forecasts.model import Calibration
 from infoflow.forecasts.quantities import NAMES, quantities
@@ -70,20 +70,25 @@ def main() -> None:
                         "epochs": row["epochs"], "quantities": [round(v, 4) for v in values],
                         "log10_nmse": round(error, 4)})  # fmt: skip
     made = provenance()
-    payload = {"made": made, "quantities": list(NAMES), "cells": records}
+    payload = {"provenance": made, "quantities": list(NAMES), "cells": records}
     write_json(ROOT / "src/infoflow/forecasts/calibration.json", payload)
     errors = np.array([record["log10_nmse"] for record in records])
     targets = np.array([row["target"] for row in rows])
     families = np.array([row["family"] for row in rows])
     calibration = Calibration(np.array([r["quantities"] for r in records]), errors, tuple(targets))
-    table: dict[str, Any] = {"cells": len(rows), "targets": len(set(targets)), "families": len(set(families))}
-    table["theory, target left out"] = scores(left_out(calibration, targets), errors)
-    table["theory, family left out"] = scores(left_out(calibration, families), errors)
-    for share in ("0.05", "0.017"):
-        pilots = np.array([math.log10(median(run["test"] for run in row[f"pilot_{share}"])) for row in rows])
-        table[f"pilot {share}, target left out"] = scores(pilot_line(pilots, errors, targets), errors)
-        table[f"pilot {share}, family left out"] = scores(pilot_line(pilots, errors, families), errors)
-    write_json(Path(__file__).parent / "results" / "forecast.json", {"made": made, **table})
+    epochs = np.array([row["epochs"] for row in rows])
+    pilots = {share: np.array([math.log10(median(run["test"] for run in row[f"pilot_{share}"])) for row in rows])
+              for share in ("0.05", "0.017")}  # fmt: skip
+    table = {}
+    for lengths, kept in {"": epochs > 0, " (60 and 240 epochs)": epochs >= 60}.items():
+        for left, groups in {"target": targets, "family": families}.items():
+            guesses = {"theory": left_out(calibration, groups)[kept]}
+            for share, pilot in pilots.items():
+                guesses[f"pilot of {share}"] = pilot_line(pilot[kept], errors[kept], groups[kept])
+            for name, guess in guesses.items():
+                table[f"{name}{lengths}, {left} left out"] = scores(guess, errors[kept])
+    sizes = {"cells": len(rows), "targets": len(set(targets)), "families": len(set(families))}
+    write_json(Path(__file__).parent / "results" / "forecast.json", {"provenance": made, **sizes, "scores": table})
     print(json.dumps(table, indent=1))
 
 

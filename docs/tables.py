@@ -193,6 +193,18 @@ def heads() -> str:
 
 
 @table
+@measured("benchmarks/results/forecast.json")
+def forecast(payload: Recorded) -> Shown:
+    head = ["from", "left out", "Spearman", "median factor", "nine in ten within", "share within 5"]
+    rows = []
+    for name, found in payload["scores"].items():
+        source_, left = name.split(", ")
+        rows.append([source_, left.removesuffix(" left out"), found["spearman"], found["median_factor"],
+                     found["factor_at_90"], f"{found['within_5']:.0%}"])  # fmt: skip
+    return head, rows
+
+
+@table
 @measured("benchmarks/results/collapse.json")
 def collapse(payload: Recorded) -> Shown:
     rows = [

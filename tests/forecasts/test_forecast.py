@@ -1,6 +1,7 @@
 """forecast: what it says, that its parts are consistent, and that the calibration that ships is the recorded one."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +43,7 @@ def test_the_command_prints_one_json_object_with_the_named_fields(tmp_path: Path
 
 def test_more_steps_are_never_forecast_to_hurt_much() -> None:
     curve = iflow.forecast("max_plus_min", "heads=2 embed=12 width=64", 16, USUAL).curve
-    assert all(later[1] < 1.5 * sooner[1] for sooner, later in zip(curve, curve[1:], strict=False))
+    assert all(later[1] < 1.5 * sooner[1] for sooner, later in pairwise(curve))
 
 
 def test_calibration_and_test_share_no_family() -> None:

@@ -16,6 +16,7 @@ from infoflow.commands.options import (
     seconds_option,
 )
 from infoflow.commands.own_code import asked_architecture, asked_task
+from infoflow.commands.recipe_options import recipe_of, recipe_options
 from infoflow.errors import JobError
 from infoflow.files import check_folder
 
@@ -25,25 +26,8 @@ from infoflow.files import check_folder
 @arch_argument
 @click.option("-T", "--T", "T", type=int, default=None, help="Sequence length; a task has its own.")
 @click.option("--seeds", type=click.IntRange(1), default=16, show_default=True, help="Models: seeds 0, 1, ...")
-@click.option("--epochs", type=int, default=None, help="Passes over the samples.  [default: 300]")
-@click.option("--steps", type=int, default=None, help="Steps, instead of epochs.")
-@click.option("--lr", type=float, default=1e-2, show_default=True, help="Learning rate of AdamW.")
-@click.option("--decay", type=float, default=1e-4, show_default=True, help="Weight decay of AdamW.")
-@click.option("--clip", type=float, default=None, help="Largest norm of a model's gradient.  [default: no limit]")
-@click.option(
-    "--rollback",
-    type=float,
-    default=None,
-    help="A model this many times above its best error returns to it, at half the rate.  [default: never]",
-)
-@click.option("--warm-up", type=int, default=0, show_default=True, help="Steps over which the rate rises.")
-@click.option("--query-key-rate", type=float, default=1.0, show_default=True, help="Multiple of --lr for these two.")
-@click.option("--starts", type=int, default=1, show_default=True, help="Initial weights tried; the best goes on.")
-@click.option("--start-epochs", type=int, default=0, show_default=True, help="How long each of --starts is tried.")
+@recipe_options
 @click.option("--ffn-skip", is_flag=True, help="x + F(x) between layers instead of F(x).")
-@click.option("--batch", type=int, default=256, show_default=True)
-@click.option("--samples", type=int, default=36_000, show_default=True, help="Training samples.")
-@click.option("--validation", type=int, default=4_000, show_default=True, help="Validation samples.")
 @device_option
 @click.option("--engine", default="local", show_default=True, help="local, or ray (extra: cluster).")
 @click.option("--address", default=None, help="Of a Ray cluster; without it (or RAY_ADDRESS) one is started here.")
@@ -74,11 +58,9 @@ def command(
     infoflow fit task:mqar,pairs=8 "heads=1,1 embed=32,32" --seeds 64 --lr 3e-3 --ffn-skip
     """
     from infoflow.provenance import noted
-    from infoflow.train.fit import Recipe, Run, fit_many, summary
+    from infoflow.train.fit import Run, fit_many, summary
 
-    if recipe["epochs"] is None and recipe["steps"] is None:
-        recipe["epochs"] = Recipe().epochs
-    asked, shape, wanted = asked_task(target), asked_architecture(join_words(arch)), Recipe(**recipe)
+    asked, shape, wanted = asked_task(target), asked_architecture(join_words(arch)), recipe_of(recipe)
     runs = [Run(asked, shape, T, seed, wanted) for seed in range(seeds)]
     with resumable(store):
         results = fit_many(runs, store, device, engine, keep_weights=True, seconds=seconds, address=address)

@@ -3,7 +3,8 @@
 Theory gives floors and sizes; how they combine with the number of steps is not derived but calibrated, by kernel ridge
 regression on the cells of `calibration.json`. With z the standardised quantities of a cell, m their number,
 
-    k(z, z') = exp(-|z - z'|^2 / 2 m) + z'z' / 10 m,    log10 NMSE = mean + sum_i c_i k(z, z_i),  (K + r I) c = y - mean,
+    k(z, w) = exp(-|z - w|^2 / 2 m) + <z, w> / 10 m,
+    log10 NMSE = mean + sum_i c_i k(z, z_i),   (K + r I) c = y - mean,
 
 smooth where cells are near and linear far from all of them. The interval comes from what the model gets wrong when a
 whole target is left out of its calibration: the quantiles of those misses among the NEAREST cells.
