@@ -159,6 +159,18 @@ def test_trace_follows_a_score_that_is_a_function(arity):
         assert iflow.trace(F, Architecture((2,) * arity, 8), X).learns
 
 
+@pytest.mark.parametrize("eps", [5e-324, 1e-308, 1e-30, 1e308])
+@pytest.mark.parametrize("weight_bound", [None, 1, 1e308, 1e-300])
+def test_absurd_numbers_are_refused_or_served_and_never_crash(eps, weight_bound):
+    for F, arch in ((FEATURES, "heads=1"), (SECOND, "heads=1 embed=3 width=9"), (targets.max_plus_min(), "heads=2")):
+        said = iflow.predict(F, arch, 8, eps, weight_bound)
+        if said.verdict == "constructed":
+            assert iflow.build(F, 8, eps, arch, weight_bound=weight_bound).certificate.bound <= eps
+        else:
+            with pytest.raises(Refused):
+                iflow.build(F, 8, eps, arch, weight_bound=weight_bound)
+
+
 def test_json_names_the_builder_and_why_the_others_refuse(capsys):
     with pytest.raises(SystemExit) as stop:
         main(

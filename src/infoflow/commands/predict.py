@@ -29,8 +29,11 @@ def command(
 ) -> None:
     """What ARCH can do with TARGET: constructed, proved hard or open, with exact exponents and reasons.
 
+    Sizes that ARCH leaves out (embed, width) mean some: constructed if any value serves, proved hard never.
+
     \b
     infoflow predict pairwise_max:D=4,d=4 heads=4,4 embed=24 -T 64
+    infoflow predict pairwise_max:D=4,d=4 heads=4,4 -T 64
     infoflow predict kth_largest:k=2 heads=1 embed=4 -T 64 --eps 1e-4
     """
     parsed = asked_architecture(join_words(arch))

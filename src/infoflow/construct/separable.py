@@ -3,6 +3,7 @@
 This is what the single-head constructions of the head-count slides read: features by hats, extrema one by one.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +32,7 @@ class Feature:
 
     weight: float
     sign: float
-    positions: tuple[int, ...]
+    positions: Sequence[int]
     parts: tuple[Polynomial, ...]  # d polynomials of one variable
 
     def __call__(self, x: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "..."]:
@@ -71,7 +72,8 @@ def features(target: Target, T: int) -> tuple[list[Feature], float]:
         if unary is None:
             raise InfoFlowError("expected a polynomial feature of each token, got another score.")
         sign = 1.0 if term.kind == "min" else -1.0
-        positions = tuple(int(t) for t in term.choices(T)[0])
+        everywhere = term.sets is None or term.sets[0] is None
+        positions = range(T) if everywhere else term.choices(T)[0].tolist()  # T may be a million
         found.append(Feature(float(weight) * sign, sign, positions, _parts(unary, sign)))
     return found, float(bias[0])
 

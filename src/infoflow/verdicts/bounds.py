@@ -18,7 +18,7 @@ from infoflow.architecture import Architecture
 from infoflow.targets import Extremum, KthLargest, NormOfSum, Polynomial, Target, tree_form
 from infoflow.targets.comparison import quadratic_part
 from infoflow.verdicts.caps import cap_angle, chord
-from infoflow.verdicts.pigeonhole import log_width, width_of
+from infoflow.verdicts.pigeonhole import LARGEST, log_width, width_of
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def theorem_5_log_width(T: int, k: int, head_dim: int, eps: float, weight_bound:
     m = T - k + 1
     if not eps < 1 / (64 * m):
         return -inf
-    N = floor(1 / (16 * m * eps))
+    N = floor(min(1 / (16 * m * eps), LARGEST))
     if (head_dim + 1) * (log(4) - log(3)) >= m * log(N) - 1e-9:
         return -inf
     power = m / (head_dim + 1) * log(N)

@@ -45,7 +45,7 @@ def log_width(
     best = -inf
     embed, numbers = heads * head_dim, heads * (head_dim + 1)
     for s in steps:
-        points = span / (s * eps)  # m N <= points
+        points = min(span / (s * eps), LARGEST)  # m N <= points; a smaller grid is a grid, too
         for N, m in _grids(points, free):
             log_x = m / numbers * log(N)
             if log_x <= log(2):

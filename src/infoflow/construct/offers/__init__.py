@@ -1,6 +1,6 @@
 """Every builder of a target's network, asked in turn: what would it make, or why not. Numpy alone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from infoflow.architecture import Architecture
@@ -10,8 +10,9 @@ from infoflow.targets.target import Target
 
 __all__ = ["BUILDERS", "Builder", "Offer", "Refusal", "answers", "refusal_words"]
 
+Fits = Callable[..., Offer | Refusal]
 # In the order in which they are tried: the compiler's networks are the smallest, the occupancy networks the largest.
-BUILDERS = {
+BUILDERS: dict[Builder, Fits] = {
     "compiler": compiled.fits,
     "exponential_head": exponential_head.fits,
     "memory_head": memory_head.fits,
@@ -42,4 +43,7 @@ def answers(
     """What every builder answers, one after the other. A `rule` that is a builder's name asks that one alone."""
     for name, fits in BUILDERS.items():
         if rule == name or rule not in BUILDERS:
-            yield fits(target, arch, T, eps, weight_bound, domain, rule)
+            try:
+                yield fits(target, arch, T, eps, weight_bound, domain, rule)
+            except ArithmeticError:  # an eps like 1e-308: sizes and coefficients are larger than any float
+                yield Refusal(name, "accuracy", (f"eps={eps:g} asks for sizes that float64 does not hold",))
