@@ -126,9 +126,9 @@ def _spend(layout: Layout, T: int, eps: float, weight_bound: float | None, rule:
 def _checked_rounding(result: Budget) -> float:
     """What reading the stored units back may add to the bound, so that certify, too, stays within eps.
 
-    With a unit amplitude a block is allowed u (4 (inputs + 4) + 6 + width) here; the series of its stored units is summed
-    with a slack of 2 u (units + 8) sum_m |t_m| reach^m, the last factor below 3/2, which is at most three times as much.
-    A millionth of the bound covers what coefficients lose when they are stored.
+    With a unit amplitude a block is allowed u (4 (inputs + 4) + 6 + width) here; the series of its stored units is
+    summed with a slack of 2 u (units + 8) sum_m |t_m| reach^m, the last factor below 3/2, which is at most three times
+    as much. A millionth of the bound covers what coefficients lose when they are stored.
     """
     return 3.0 * result.parts["rounding"] + 1e-6 * result.bound
 
