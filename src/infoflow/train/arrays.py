@@ -1,9 +1,9 @@
 """A user's own samples as a task: what comes in and what goes out is read from the arrays.
 
-    iflow.task(x, y)      x (N, T, d) floats: vectors;  x (N, T) integers: numbers of a vocabulary, -1 for no token
-                          y (N,) or (N, o) floats: regression; (N, T, o): one for every token; NaN counts nowhere
-                          y (N,) integers: the class of a sequence; (N, T): of every token; -1 counts nowhere
-    iflow.task(x)         the next token of every token
+iflow.task(x, y)      x (N, T, d) floats: vectors;  x (N, T) integers: numbers of a vocabulary, -1 for no token
+                      y (N,) or (N, o) floats: regression; (N, T, o): one for every token; NaN counts nowhere
+                      y (N,) integers: the class of a sequence; (N, T): of every token; -1 counts nowhere
+iflow.task(x)         the next token of every token
 """
 
 import hashlib
@@ -145,9 +145,9 @@ def _next(x: Tensor) -> Tensor:
 
 def _hold_out(samples: Samples, share: float) -> tuple[Samples, Samples]:
     count = len(samples[0])
-    cut = count - round(share * count) if 0 < share < 1 else 0
-    if not 1 <= cut <= count - 2:
-        raise InfoFlowError(f"expected a share of at least two held-out samples and one other, got {share!r}.")
+    cut = count - max(2, round(share * count)) if 0 < share < 1 else 0
+    if cut < 1:
+        raise InfoFlowError(f"expected a share of samples to hold out, between 0 and 1, got {share!r} of {count} samples.")
     return (samples[0][:cut], samples[1][:cut]), (samples[0][cut:], samples[1][cut:])
 
 

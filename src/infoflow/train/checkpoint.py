@@ -1,16 +1,18 @@
 """The last complete state of a stack on its way: safetensors with a JSON header, written atomically.
 
 A checkpoint names its runs by key. Models are rows that never see each other, so a later call may take up any of its
-rows: the stack is resumed without those that are finished or not asked for.
+rows: the stack is resumed without those that are finished or not asked for. It carries a checksum over its tensors and
+its state, and the one before it is kept: a damaged one is named, set aside, and training goes on from the other.
 """
 
 import hashlib
+import sys
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from math import inf
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,10 @@ from torch import Tensor
 
 from infoflow.errors import InfoFlowError
 from infoflow.nn import files
-from infoflow.train.loop import Save, Trained
+from infoflow.train.loop import Save, Trained, looks
 from infoflow.train.results import finite
 from infoflow.train.run import Run
+from infoflow.train.store import tensor_checksum
 
 CURVE = "curve "  # before the name of a metric: the tensor of its curve
 # Every tensor has the model axis first, but `step` (1) and the curves (evaluations, M).
@@ -29,10 +32,14 @@ _ROWS = ("weights", "first", "second", "alive", "loss", "best", "best_weights", 
          "rate", "best_second", "rollbacks")  # fmt: skip
 
 ABANDONED = 600.0  # seconds after which nobody is writing a temporary file any more
+BEFORE = ".before"  # in the name of the last checkpoint but one
+DAMAGED = ".damaged"  # at the end of the name of one that cannot be used
 
 
 @dataclass(frozen=True)
 class Checkpoint:
+    """Rows of tensors, one for each run."""
+
     path: Path | None
     keys: list[str]
     steps: list[int]  # of the evaluations
@@ -52,7 +59,8 @@ class Checkpoint:
         chosen = {name: self.tensors[name][rows] for name in _ROWS} | {"step": self.tensors["step"]}
         if any(chosen[name].shape != into[name].shape or chosen[name].dtype != into[name].dtype for name in chosen):
             return False
-        if not 0 < self.step <= state.stack.runs[0].recipe.total_steps:
+        recipe = state.stack.runs[0].recipe
+        if not 0 < self.step <= recipe.total_steps or self.steps != looks(recipe, self.step):
             return False
         for name, tensor in chosen.items():
             into[name].copy_(tensor)
@@ -63,11 +71,17 @@ class Checkpoint:
 
 
 def save(folder: Path, state: Trained) -> Path:
+    """Write the state; what was written there before is kept as the one before."""
     keys = [run.key for run in state.stack.runs]
     curves = {CURVE + name: torch.tensor(values, dtype=torch.float64) for name, values in state.curves.items()}
+    tensors = {name: tensor.detach().cpu() for name, tensor in {**_tensors(state), **curves}.items()}
     header = {"keys": keys, "steps": state.steps, "metrics": list(state.curves), "seconds": state.seconds,
               "tried": _plain(state.tried)}  # fmt: skip
-    return files.write(folder / _name(state.stack.runs), "checkpoint", {**_tensors(state), **curves}, header)
+    path = folder / _name(state.stack.runs)
+    if path.exists():
+        with suppress(FileNotFoundError):  # another sweep of this store may save the same stack
+            path.replace(path.with_suffix(BEFORE + path.suffix))
+    return files.write(path, "checkpoint", tensors, {**header, "checksum": tensor_checksum(tensors, header)})
 
 
 def saver(folder: Path | None) -> Save | None:
@@ -76,21 +90,36 @@ def saver(folder: Path | None) -> Save | None:
 
 
 def find(folder: Path, pending: Collection[str]) -> list[Checkpoint]:
-    """Readable checkpoints that hold at least one pending run, the furthest first; a damaged one is passed over."""
+    """Usable checkpoints that hold at least one pending run, the furthest first; a damaged one is set aside."""
     found = []
     for path in sorted(folder.glob("[!.]*.safetensors")) if folder.is_dir() else ():
         try:
             kind, tensors, header = files.read(path)
-            checkpoint = from_saved(tensors, header, path) if kind == "checkpoint" else None
-        except InfoFlowError:
-            continue  # it only saves time: without it the stack starts again and overwrites it
-        if checkpoint is not None and not set(pending).isdisjoint(checkpoint.keys):
+            if kind != "checkpoint":
+                raise InfoFlowError(f"expected a checkpoint, got a {kind}.")
+            checkpoint = from_saved(tensors, header, path)
+        except InfoFlowError as error:
+            if path.exists():  # else another sweep has finished with it
+                _set_aside(path, str(error))
+            continue
+        if not set(pending).isdisjoint(checkpoint.keys):
             found.append(checkpoint)
     return sorted(found, key=lambda checkpoint: -checkpoint.step)
 
 
+def _set_aside(path: Path, reason: str) -> None:
+    """It only saves time: without it the stack goes on from the one before, or starts again."""
+    with suppress(OSError):
+        path.replace(path.with_name(path.name + DAMAGED))
+        print(
+            f"infoflow: the checkpoint {path} is damaged ({reason.rstrip('.')}); it is set aside as "
+            f"{path.name}{DAMAGED}, and training goes on from the one before it.",
+            file=sys.stderr,
+        )
+
+
 def holding(folder: Path, runs: Sequence[Run]) -> Checkpoint | None:
-    """The furthest readable checkpoint that holds all of these runs."""
+    """The furthest usable checkpoint that holds all of these runs."""
     keys = {run.key for run in runs}
     return next((found for found in find(folder, keys) if keys <= set(found.keys)), None)
 
@@ -107,15 +136,19 @@ def tidy(folder: Path, finished: Collection[str]) -> None:
 
 
 def from_saved(tensors: dict[str, Tensor], header: dict[str, Any], path: Path | None = None) -> Checkpoint:
-    """Checked: all tensors there, one row per run, one step per evaluation."""
+    """Checked: nothing changed since it was written, all tensors there, one row per run, one step per evaluation, and
+    values that training can have left."""
+    state = {name: value for name, value in header.items() if name != "checksum"}
+    if header.get("checksum") != tensor_checksum(tensors, state):
+        raise InfoFlowError("expected the checksum of a checkpoint to be that of its tensors and state, it is not.")
     found: dict[str, Any] = {name: header.get(name) for name in ("keys", "steps", "metrics", "seconds")}
     keys, steps, metrics, seconds = found.values()
     if not (_strings(keys) and keys):
         raise InfoFlowError("expected the keys of the runs in a checkpoint.")
     if not (isinstance(steps, list) and all(type(s) is int for s in steps) and isinstance(seconds, (int, float))):
         raise InfoFlowError("expected steps and seconds in a checkpoint.")
-    if not (_strings(metrics) and bool(metrics) == bool(steps)):
-        raise InfoFlowError("expected the names of metrics in a checkpoint.")
+    if not (_strings(metrics) and bool(metrics) == bool(steps)) or not (isfinite(seconds) and seconds >= 0):
+        raise InfoFlowError("expected the names of metrics and a time in a checkpoint.")
     curves = [CURVE + name for name in metrics]
     if set(tensors) != {*_ROWS, "step", *curves} or tensors["step"].shape != (1,):
         raise InfoFlowError("expected the tensors of a checkpoint.")
@@ -123,7 +156,21 @@ def from_saved(tensors: dict[str, Tensor], header: dict[str, Any], path: Path | 
         raise InfoFlowError("expected one curve per run in a checkpoint.")
     if any(tensors[name].ndim < 1 or tensors[name].shape[0] != len(keys) for name in _ROWS):
         raise InfoFlowError("expected one row per run in a checkpoint.")
+    _check_values(tensors, tensors[curves[0]] if curves else None)
     return Checkpoint(path, keys, steps, metrics, float(seconds), tensors, _tried(header, len(keys)))
+
+
+def _check_values(tensors: dict[str, Tensor], errors: Tensor | None) -> None:
+    """Models are frozen before their weights are anything but finite; the best error is the least on the curve."""
+    best, alive = tensors["best"], tensors["alive"].flatten().bool()
+    for name, chosen in (("weights", alive), ("best_weights", best.isfinite())):
+        if not bool(tensors[name][chosen].isfinite().all()):
+            raise InfoFlowError(f"expected finite numbers in {name} of a checkpoint, got NaN or infinity.")
+    least = torch.full_like(best, inf)
+    if errors is not None:
+        least = torch.where(errors.isnan(), inf, errors).amin(0).to(least)
+    if not torch.equal(least, best):
+        raise InfoFlowError("expected the best error in a checkpoint to be the least on its curve, it is not.")
 
 
 def _strings(values: Any) -> bool:

@@ -5,7 +5,11 @@ alone are the same computation: equal to 1e-12 in float64 over 200 steps; in flo
 the stack, and training lets such differences grow with the number of steps.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,7 +103,8 @@ def fit_many(
 
     before = _reached(kept, unique) if kept is not None and parts else {}
     try:
-        _train(parts, where, engine, address, keep, kept, Stop(seconds))
+        with _terminable(kept):
+            _train(parts, where, engine, address, keep, kept, Stop(seconds))
     finally:
         if kept is not None and parts:
             if pending & set(found) or _reached(kept, unique) != before:
@@ -107,6 +112,30 @@ def fit_many(
             over = {start.key for run in unique if run.key in found for start in run.trials()}
             checkpoint.tidy(kept.checkpoints, {*kept.keys(), *over})
     return [found.get(run.key) for run in runs]
+
+
+@contextmanager
+def _terminable(store: Store | None) -> Iterator[None]:
+    """SIGTERM, which schedulers send, ends training as Ctrl-C does: every stack saves its state. Then the exit code is
+    143, and one sentence says how to go on. A handler of the caller's own stays."""
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def end(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the second one must not cut short what saves the state
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except SystemExit:
+        where = "it has no store, so nothing is kept" if store is None else f"the same call goes on from {store.folder}"
+        print(f"infoflow: stopped by SIGTERM; {where}.", file=sys.stderr)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _reached(store: Store, runs: list[Run]) -> dict[str, int]:

@@ -10,6 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from infoflow.train.kernels.layer import Fused
+from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
 from infoflow.train.stack import Stack, pick
 from infoflow.train.task import Data
@@ -73,6 +74,13 @@ class Trained:
         for name, values in measured.items():
             self.curves.setdefault(name, []).append(values.tolist())
         self.steps.append(self.step)
+
+
+def looks(recipe: Recipe, step: int) -> list[int]:
+    """The steps after which a run that has made `step` of them was looked at."""
+    every = recipe.steps_per_epoch * recipe.evaluate_every
+    due = [0] * recipe.evaluate_first + list(range(every, step + 1, every))
+    return due if step < recipe.total_steps or step in due else [*due, step]
 
 
 Report = Callable[[Trained], None]

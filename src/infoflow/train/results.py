@@ -1,5 +1,7 @@
 """What a trained run leaves: `Result`, plain JSON, and the `Summary` of several."""
 
+import hashlib
+import json
 import math
 import statistics
 from collections.abc import Iterable
@@ -76,13 +78,19 @@ class Result:
         raise InfoFlowError(f"expected the weights of run {self.key}, none were kept; train with keep_weights=True.")
 
     def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in PLAIN}
+        """Plain JSON with a checksum over all of it."""
+        plain = {name: getattr(self, name) for name in PLAIN}
+        return {**plain, CHECKSUM: checksum(plain)}
 
     @classmethod
     def from_json(cls, payload: Any, store: "Store | None" = None) -> "Result":
-        """Read back; anything but the fields of a result is refused. Those with a default may be absent."""
-        if not isinstance(payload, dict) or not set(NEEDED) <= set(payload) <= set(PLAIN):
+        """Read back; anything but the fields of a result is refused, and one that changed since it was written. Those
+        with a default, and the checksum of a result from before there was one, may be absent."""
+        if not isinstance(payload, dict) or not set(NEEDED) <= set(payload) - {CHECKSUM} <= set(PLAIN):
             raise InfoFlowError(f"expected the fields {', '.join(PLAIN)}")
+        stated = payload.pop(CHECKSUM, None)
+        if stated is not None and stated != checksum(payload):
+            raise InfoFlowError("expected the checksum of a result to be that of its fields, it is not")
         result = cls(**payload, store=store)
         if not isinstance(result.metrics, dict) or not isinstance(result.kept, dict):
             raise InfoFlowError("expected a result's fields to have their types")
@@ -98,6 +106,7 @@ class Result:
         return result
 
 
+CHECKSUM = "checksum"
 PLAIN = [entry.name for entry in fields(Result) if entry.name not in ("model", "store")]
 NEEDED = [e.name for e in fields(Result) if e.default is MISSING and e.default_factory is MISSING]
 
@@ -138,6 +147,11 @@ def summary(results: Iterable[Result | None]) -> Summary:
     low, _, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
     middle = (statistics.fmean(values), statistics.median(values), (low, high))
     return Summary(len(found), failed, unlearned, collapsed, *middle, values[0], values[-1])
+
+
+def checksum(plain: dict[str, Any]) -> str:
+    """Of plain JSON values, however they are ordered and indented."""
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:24]
 
 
 def finite(value: float) -> float | None:

@@ -11,11 +11,14 @@ at once: two of them that finish the same run write the same file. Nothing is ma
 checkpoint, so a wrong call leaves no folder behind.
 """
 
+import hashlib
+import json
 import re
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from infoflow.errors import InfoFlowError, JobError
 from infoflow.files import write_json
@@ -24,6 +27,7 @@ from infoflow.nn.files import load
 from infoflow.provenance import note
 from infoflow.reading import json_of
 from infoflow.train.results import Result
+from infoflow.train.run import key_of
 
 FORMAT = 1
 _NAME = re.compile(r"[0-9a-f]{24}\.json")  # a killed writer may leave temporary names: they are not results
@@ -84,6 +88,10 @@ class Store:
             raise InfoFlowError(f"expected a result in {path} ({error}); remove the file to train it again.") from None
         if result.key != key:
             raise InfoFlowError(f"expected run {key} in {path}, got {result.key!r}; remove the file to train it again.")
+        if key_of(result.identity) != key:
+            raise InfoFlowError(
+                f"expected run {key} in {path}, its identity is that of another; remove the file to train it again."
+            )
         return result
 
     def put(self, result: Result, network: nn.Module | None = None) -> None:
@@ -92,7 +100,9 @@ class Store:
         try:
             if network is not None:
                 assert isinstance(network, Transformer)  # `fit_many` asks before it trains
-                network.save(self._weights(result.key), run=result.identity, nmse=result.best)
+                about = {**network.header, "run": result.identity, result.measure: result.best}
+                stated = tensor_checksum(network.state_dict(), {**about, "config": network.config.to_json()})
+                network.save(self._weights(result.key), **about, checksum=stated)
             write_json(self.folder / "runs" / f"{result.key}.json", result.to_json())
         except OSError as error:
             raise JobError(f"expected to write the store {self.folder}, could not ({error.strerror}).") from None
@@ -105,6 +115,10 @@ class Store:
             )
         try:
             network: Transformer = load(self._weights(key))
+            stated = network.header.pop("checksum", None)
+            about = {**network.header, "config": network.config.to_json()}
+            if stated is not None and stated != tensor_checksum(network.state_dict(), about):
+                raise InfoFlowError(f"expected the weights of run {key} as they were written, their checksum differs.")
         except InfoFlowError as error:
             raise InfoFlowError(f"{str(error).rstrip('.')}; remove that file to train the run again.") from None
         return network
@@ -119,6 +133,16 @@ class Store:
 
     def _weights(self, key: str) -> Path:
         return self.folder / "weights" / f"{key}.safetensors"
+
+
+def tensor_checksum(tensors: dict[str, Tensor], state: dict[str, Any]) -> str:
+    """SHA-256 over plain JSON values and every tensor with its name, type and shape."""
+    made = hashlib.sha256(json.dumps(state, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        made.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        made.update(tensor.flatten().view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
+    return made.hexdigest()
 
 
 def _json(path: Path) -> Any:
