@@ -147,7 +147,7 @@ def _hold_out(samples: Samples, share: float) -> tuple[Samples, Samples]:
     count = len(samples[0])
     cut = count - max(2, round(share * count)) if 0 < share < 1 else 0
     if cut < 1:
-        raise InfoFlowError(f"expected a share of samples to hold out, between 0 and 1, got {share!r} of {count} samples.")
+        raise InfoFlowError(f"expected a share of samples to hold out, between 0 and 1, got {share!r} of {count}.")
     return (samples[0][:cut], samples[1][:cut]), (samples[0][cut:], samples[1][cut:])
 
 
