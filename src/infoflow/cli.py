@@ -12,7 +12,7 @@ import click
 
 from infoflow import reading
 from infoflow.cost import available_memory, spelled_bytes
-from infoflow.errors import InfoFlowError, JobError, unknown
+from infoflow.errors import InfoFlowError, JobError, printable, unknown
 from infoflow.files import unwritten
 from infoflow.memory import keep_freed_memory, out_of_memory
 
@@ -105,7 +105,7 @@ def ending_of(error: BaseException) -> tuple[str, int] | None:
     if isinstance(error, click.ClickException):
         context = getattr(error, "ctx", None)
         hint = f" (try: {context.command_path} --help)" if context is not None else ""
-        return error.format_message() + hint, 2
+        return printable(error.format_message()) + hint, 2
     if isinstance(error, InfoFlowError):
         return str(error), 2
     if isinstance(error, JobError):

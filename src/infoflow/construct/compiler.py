@@ -53,6 +53,7 @@ def build(
     target = target_of(target)
     arch = None if arch is None else Architecture.of(arch)
     target.check_length(T)
+    T = int(T)
     eps, rule = arguments.eps(eps), arguments.choice("rule", rule, RULES)
     weight_bound = arguments.weight_bound(weight_bound)
     refusals = []

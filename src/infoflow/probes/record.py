@@ -61,7 +61,7 @@ def as_batches(inputs: Any) -> list[Batch]:
     if isinstance(inputs, str) or not isinstance(inputs, Iterable):
         raise InfoFlowError(f"expected tensors, or mappings of tensors, to run, got {shown(inputs)}.")
     batches = [_as_batch(item) for item in inputs]
-    if not batches or any(batch.size == 0 for batch in batches):
+    if not batches or any(not batch.inputs or batch.size == 0 for batch in batches):
         raise InfoFlowError("expected at least one document to run, got none; give a non-empty input.")
     return batches
 

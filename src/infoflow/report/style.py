@@ -1,6 +1,7 @@
 """One style for every figure: colours, sizes, file formats. matplotlib is loaded when a figure is made."""
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,16 +70,16 @@ def save(made: "Figure", path: str | Path, formats: Sequence[str] = ("svg", "png
         if suffix not in FORMATS:
             raise InfoFlowError(f"expected a figure format among {', '.join(FORMATS)}, got {suffix!r}.")
         target = Path(path).with_name(f"{Path(path).name}.{suffix}")
+        drawn = BytesIO()  # a disk that fills up while matplotlib draws would leave it in an error of its own
+        _write(made, drawn, suffix)
         with atomic_path(target) as temporary:
-            _write(made, temporary, suffix)
+            temporary.write_bytes(drawn.getvalue())
         written.append(target)
     return written
 
 
 def svg(made: "Figure") -> str:
     """The figure as one `<svg>` element, to stand inside a page."""
-    from io import BytesIO
-
     buffer = BytesIO()
     _write(made, buffer, "svg")
     text = buffer.getvalue().decode("utf-8")

@@ -77,6 +77,7 @@ def plan(
     """
     target = target_of(target)
     check_call(target, T, 1e-2, weight_bound)
+    T = int(T)
     arguments.integer("max_layers", max_layers)
     arguments.integer("max_heads", max_heads)
     try:

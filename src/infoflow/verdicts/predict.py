@@ -97,6 +97,7 @@ def predict(
     """
     target, arch = target_of(target), Architecture.of(arch)
     check_call(target, T, eps, weight_bound)
+    T, eps = int(T), float(eps)  # numpy's numbers are numbers
     offers, refusals = ask(target, arch, T, eps, weight_bound)
     constructed = Constructed.of(offers[0]) if offers else None
     embed = _embed(target, arch, T, constructed, count)

@@ -21,6 +21,7 @@ def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
         raise InfoFlowError(f"expected --points of at least 1, got {points}.")
     stem = name if name in FUNCTIONS else "expression"
     made = approximate_equivariant(function, d, n, D, labels)
+    l2 = l2_error(made, function, points, seed)
     path = save_equivariant(made, name, labels, out / f"equivariant_{stem}_d{d}_n{n}_D{D}.safetensors")
     return {
         "construction": "equivariant",
@@ -29,7 +30,7 @@ def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
         "n": n,
         "D": D,
         "labels": labels,
-        "l2": l2_error(made, function, points, seed),
+        "l2": l2,
         "classes": made.classes,
         "certificate": certificate_of(made).to_json(),
         "gap": made.gap,
