@@ -297,11 +297,12 @@ def main() -> None:
     from build_tables import TABLES as build  # beside this file, as the next; they use the helpers above
     from lab_tables import TABLES as papers
     from label_tables import TABLES as labels
+    from outside_tables import TABLES as outside
     from probe_tables import TABLES as probes
     from rank_one_tables import TABLES as rank_one
     from verdict_tables import TABLES as verdicts
 
-    TABLES.update(build | papers | labels | probes | rank_one | verdicts)
+    TABLES.update(build | papers | labels | outside | probes | rank_one | verdicts)
     stale = []
     for page in pages():
         text = page.read_text(encoding="utf-8")
