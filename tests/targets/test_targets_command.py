@@ -21,6 +21,7 @@ def test_json_is_one_object_whose_spellings_parse() -> None:
     for entry in payload["targets"]:
         F = parse(entry["spelling"])
         assert F.outputs == entry["outputs"]
+        assert (F.condition or None) == entry["certified_inputs"]
         assert list(F.domain) == entry["domain"]
         assert F.sampler in payload["samplers"]
         keys = ",".join(f"{key}={value}" for key, value in entry["keys"].items() if value is not None)

@@ -23,6 +23,7 @@ def describe(name: str) -> dict[str, Any]:
         "token_dimension": target.dim,
         "outputs": target.outputs,
         "arity": target.arity,
+        "certified_inputs": target.condition or None,
     }
 
 
@@ -43,12 +44,14 @@ def _text(entries: list[dict[str, Any]]) -> str:
             f"    domain   [{low:g}, {high:g}]^d   sampler {entry['sampler']}   outputs {entry['outputs']}",
             f"    random   {entry['law']}",
         ]
+        if entry["certified_inputs"]:
+            lines.append(f"    certified for inputs {entry['certified_inputs']} (at a tie the value jumps)")
     lines += ["", "Samplers:"]
     lines += [f"    {name:<15} {law}" for name, law in SAMPLERS.items()]
     lines += [
         "",
         "Spell a target as name:key=value,... (keys are case-sensitive; positions from 1, as 1..3+7; sets joined by /)",
-        "or as file.py:NAME for a Target of your own.",
+        "or as file.py:NAME for a Target of your own, or a function def NAME(X, d=3) of torch tensors (..., T, d).",
     ]
     return "\n".join(lines)
 
