@@ -22,6 +22,7 @@ from infoflow.errors import InfoFlowError
 
 LARGEST_TEXT = 128 << 20  # bytes of one file, unpacked
 LARGEST_JSON = 16 << 20  # bytes of a header or a record, which we wrote small; parsed it takes up to 25 times as much
+DEEPEST = 64  # levels of a JSON value; ours have fewer than ten
 PIECE = 1 << 20  # bytes unpacked at a time
 _cap: ContextVar[int] = ContextVar("cap of a text", default=LARGEST_TEXT)
 
@@ -68,10 +69,23 @@ def parsed(written: str, where: str, most: int = LARGEST_JSON) -> Any:
     if len(written) > most:
         raise InfoFlowError(f"expected at most {most} characters of JSON for {where}, got {len(written)}.")
     try:
-        return json.loads(written, parse_constant=_refuse)
+        value = json.loads(written, parse_constant=_refuse)
+        if _depth(value) > DEEPEST:
+            raise RecursionError  # it parses, but copying or writing it again would not end well
+        return value
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise InfoFlowError(f"expected JSON for {where}, got something that does not parse ({reason}).") from None
+
+
+def _depth(value: Any) -> int:
+    """Levels of lists and objects, counted without recursion; at most one more than DEEPEST."""
+    level, depth = [value], 0
+    while level and depth <= DEEPEST:
+        children = [c.values() if isinstance(c, dict) else c for c in level if isinstance(c, (dict, list))]
+        level = [child for some in children for child in some]
+        depth += 1
+    return depth
 
 
 def _refuse(word: str) -> Any:

@@ -75,7 +75,7 @@ def _certified(
     low, high = box(domain, target.dim)
     weight_bound = header.get("weight_bound", 1)
     if weight_bound is not None and (type(weight_bound) not in (int, float) or weight_bound != 1):
-        raise InfoFlowError(f"expected weight_bound 1 or none in the header, got {weight_bound!r}.")
+        raise InfoFlowError(f"expected weight_bound 1 or none in the header, got {shown(weight_bound)}.")
     reading = read(inner, target, T, domain, weight_bound)
     measured = _enclose(reading, balls) | counted_share(target, T)
     asked = asked_of(header) if eps is None else eps

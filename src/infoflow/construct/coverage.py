@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from infoflow.arguments import shown
 from infoflow.errors import InfoFlowError
 from infoflow.nn import TransformerConfig
 
@@ -26,7 +27,7 @@ def expect_fields(stored: TransformerConfig, proved: dict[str, Any], kind: str) 
         if found != wanted:
             raise InfoFlowError(
                 f"expected {name}={wanted!r} in the configuration of {kind} (its proof covers no other value), "
-                f"got {name}={found!r}; build the network again."
+                f"got {name}={shown(found)}; build the network again."
             )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from infoflow.architecture import Architecture
+from infoflow.arguments import shown
 from infoflow.certificates.measured import Fan, fan_at_zero, fan_error
 from infoflow.certificates.rules import rule_bias
 from infoflow.construct.coverage import expect_config, expect_fields, expect_float64
@@ -87,7 +88,7 @@ def gain_of(network: Transformer) -> float:
     """How large the file says scores are stored. Any number will do: the rules are measured against it."""
     gain = network.header.get("slot_gain")
     if type(gain) is not float or not LEAST_GAIN <= gain <= 1.0:
-        raise InfoFlowError(f"expected slot_gain from {LEAST_GAIN} to 1 in the header, got {gain!r}; build it again.")
+        raise InfoFlowError(f"expected slot_gain from {LEAST_GAIN} to 1 in the header, got {shown(gain)}; build it again.")
     return gain
 
 

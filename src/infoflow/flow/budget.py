@@ -28,6 +28,7 @@ ONE_LAYER_SHARES = {"chebyshev": (0.05, 0.1), "plain": (0.05, 0.45)}
 MOST_NUMBERS = 2**25  # feed-forward weights of a network that is still written, 256 MiB
 # Each product's rule is chosen by how strongly it reaches the result through all others: measured on one core.
 SECONDS_A_PAIR, SECONDS_A_PAIR_OF_LAYERS = 2e-4, 1e-3
+SMALLEST_EPS = 1e-100
 COLD = 1e300  # beta without softmax error
 MOST_BLUR = 0.5  # share of a margin that errors of scores may use up, half softmax, half blocks; a larger beta pays
 
@@ -150,6 +151,8 @@ def _call_reasons(eps: float, rule: str) -> list[str]:
     reasons = []
     if not (isinstance(eps, (int, float)) and np.isfinite(eps) and eps > 0):
         reasons.append(f"eps must be a positive number, got {eps!r}")
+    elif eps < SMALLEST_EPS:
+        reasons.append(f"eps must be at least {SMALLEST_EPS:g}, whose shares are numbers of float64, got {eps!r}")
     if rule not in ("chebyshev", "plain"):
         reasons.append(f"rule must be chebyshev or plain, got {rule!r}")
     return reasons

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from infoflow.arguments import LARGEST, shown
 from infoflow.certificates import Certificate
 from infoflow.certificates.certificate import UNCHECKED
 from infoflow.errors import InfoFlowError
@@ -315,8 +316,8 @@ def from_saved(tensors: dict[str, Tensor], header: dict[str, Any]) -> Transforme
     """The loader of kind "transformer". Shapes are compared on the meta device before any memory is taken."""
     config = TransformerConfig.from_json(header.get("config"))
     stack = header.get("stack", [])
-    if not isinstance(stack, list) or any(type(size) is not int or size < 1 for size in stack):
-        raise InfoFlowError(f"expected model axes as a list of positive integers, got {stack!r}.")
+    if not isinstance(stack, list) or any(type(size) is not int or not 1 <= size <= LARGEST for size in stack):
+        raise InfoFlowError(f"expected model axes as a list of positive integers, got {shown(stack)}.")
     if config.layers * config.ffn_layers > len(tensors):
         raise InfoFlowError(f"expected tensors for {config.layers} layers, found {len(tensors)} tensors.")
     try:

@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from infoflow.arguments import shown
 from infoflow.certificates import asked_of
+from infoflow.certificates.certificate import is_finite
 from infoflow.construct.softmax_attention.descent import InContextDescent, in_context_gd
 from infoflow.construct.softmax_attention.expression import parse
 from infoflow.construct.softmax_attention.grid import GridApproximator, grid_approximator
@@ -122,8 +124,8 @@ def _numbers(header: dict[str, Any], kinds: dict[str, Callable[[Any], Any]]) -> 
     values = []
     for name, kind in kinds.items():
         value = header.get(name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or (kind is int and value != int(value)):
-            raise InfoFlowError(f"expected a number {name!r} in the header, got {value!r}; the file is damaged.")
+        if not is_finite(value) or (kind is int and value != int(value)):
+            raise InfoFlowError(f"expected a number {name!r} in the header, got {shown(value)}; the file is damaged.")
         values.append(kind(value))
     return values
 
