@@ -19,7 +19,9 @@ from infoflow.construct.softmax_attention.expression import parse as parse_expre
 from infoflow.targets.spelling import parse
 
 
-def found(kind: str, header: dict[str, Any], network: Any, seconds: float, rng: np.random.Generator) -> tuple[float, float]:
+def found(
+    kind: str, header: dict[str, Any], network: Any, seconds: float, rng: np.random.Generator
+) -> tuple[float, float]:
     with torch.no_grad(), np.errstate(all="ignore"):
         return ATTACKS[kind](header, network, time.monotonic() + seconds, rng)
 
@@ -182,7 +184,8 @@ def _grid(header: dict[str, Any], network: Any, end: float, rng: np.random.Gener
     if header["variant"] != "quadratic":
         square = np.concatenate([error(points(0)) ** 2 for _ in range(3)])
         volume = (2 * B) ** (d * n)
-        return math.sqrt(volume * float(square.mean())), math.sqrt(volume * 5 * float(square.std()) / math.sqrt(len(square)))
+        noise = 5 * float(square.std()) / math.sqrt(len(square))
+        return math.sqrt(volume * float(square.mean())), math.sqrt(volume * noise)
     best = 0.0
     for round_number in range(1000):
         best = max(best, float(error(points(round_number)).max()))

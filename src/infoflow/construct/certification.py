@@ -111,9 +111,8 @@ def _other(network: Any, seconds: float, seed: int, eps: float | None) -> Certif
         certificate = replace(certificate, bound=None).against(*reasons)
     if hasattr(network, "check"):
         certificate = network.check(certificate, seed, seconds)
-    if not hasattr(network, "attack"):
-        return certificate
-    return certificate.with_attack(float(network.attack(seed, seconds)))
+    attacked = network.attack(seed, seconds) if hasattr(network, "attack") else None
+    return certificate if attacked is None else certificate.with_attack(float(attacked))
 
 
 def _domain(header: dict[str, Any], target: Target) -> Any:

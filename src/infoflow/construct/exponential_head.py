@@ -16,12 +16,13 @@ import numpy as np
 from jaxtyping import Float
 
 from infoflow.construct.offers.offer import positive
-from infoflow.construct.separable import ROUNDING, Feature, features
+from infoflow.construct.separable import UNIT, Feature, features
 from infoflow.errors import InfoFlowError
 from infoflow.flow.normal_form import Refused
 from infoflow.targets.target import Target
 
 MOST_UNITS = 2**20
+CHUNK = 2**22  # stairs evaluated at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +36,11 @@ class ExponentialHead:
     beta: float
     units: int
     steepness: float
-    bound: float
+    parts: dict[str, float]  # stairs, softmax, rounding: the summands of the bound
+
+    @property
+    def bound(self) -> float:
+        return sum(self.parts.values())
 
     @property
     def head_dim(self) -> int:
@@ -58,9 +63,14 @@ class ExponentialHead:
 
     def __call__(self, X: Float[np.ndarray, "B T d"]) -> Float[np.ndarray, " B"]:
         u = self.log_state(np.asarray(X, dtype=np.float64))
+        maxima = np.empty_like(u)
+        rows = max(1, CHUNK // self.units)
         with np.errstate(over="ignore"):  # tanh of an overflowing e^(u - u_k) is 1, which is right
-            stairs = np.tanh(self.steepness * np.expm1(u[..., None] - self._steps()))
-        maxima = (1 + stairs).sum(-1) / (2 * self.units)
+            for i in range(u.shape[1]):
+                for start in range(0, len(u), rows):
+                    part = slice(start, start + rows)
+                    stairs = np.tanh(self.steepness * np.expm1(u[part, i, None] - self._steps()))
+                    maxima[part, i] = (1 + stairs).sum(-1) / (2 * self.units)
         weights = [-f.weight * (top - bottom) for f, (bottom, top) in zip(self.terms, self.ranges, strict=True)]
         shift = self.constant + sum(f.weight * top for f, (_, top) in zip(self.terms, self.ranges, strict=True))
         y: np.ndarray = maxima @ np.array(weights) + shift
@@ -91,14 +101,48 @@ def exponential_head(target: Target, T: int, eps: float, units: int | None = Non
     low, high = target.domain
     ranges = tuple(_range(f, low, high) for f in terms)
     weight = sum(abs(f.weight) * (top - bottom) for f, (bottom, top) in zip(terms, ranges, strict=True))
-    N = max(1, math.ceil(17 * weight * (1 + 2 * ROUNDING) / (16 * eps))) if units is None else units
-    if not 1 <= N <= MOST_UNITS:
-        raise Refused([f"expected between 1 and {MOST_UNITS} units per coordinate, got {N}"], "accuracy")
-    beta = N * math.log(max(T, 3))
-    tail = 1 / (16 * N)
-    steepness = max(1.0, math.log(1 / tail) / (2 * (1 - math.exp(-beta / (2 * N)))))
-    bound = weight * (1 / (2 * N) + tail + math.log(T) / (2 * beta))
-    return ExponentialHead(tuple(terms), ranges, constant, T, beta, N, steepness, bound)
+    share = float(eps)
+    for _ in range(4):
+        N = max(1, math.ceil(17 * weight / (16 * share))) if units is None else units
+        if not 1 <= N <= MOST_UNITS:
+            raise Refused([f"expected between 1 and {MOST_UNITS} units per coordinate, got {N}"], "accuracy")
+        beta = N * math.log(max(T, 3))
+        tail = 1 / (16 * N)
+        steepness = max(1.0, math.log(1 / tail) / (2 * (1 - math.exp(-beta / (2 * N)))))
+        parts = {"stairs": weight * (1 / (2 * N) + tail), "mean of exponentials": weight * math.log(T) / (2 * beta)}
+        parts["rounding"] = _rounding(terms, ranges, constant, target.domain, T, N, beta)
+        head = ExponentialHead(tuple(terms), ranges, constant, T, beta, N, steepness, parts)
+        share = min(0.99 * share, (eps - 2 * parts["rounding"]) * (1 - 2.0**-40))
+        if head.bound <= eps or units is not None or share < eps / 2:
+            break
+    if head.bound > eps:
+        raise Refused([f"{N} units per coordinate reach an error of {head.bound:.4g}, above eps={eps:g}"], "accuracy")
+    return head
+
+
+def _rounding(
+    terms: list[Feature],
+    ranges: tuple[tuple[float, float], ...],
+    constant: float,
+    domain: tuple[float, float],
+    T: int,
+    N: int,
+    beta: float,
+) -> float:
+    """Float64 allowance, u = 2^-53, for a feature of range 1, times |w_i| span_i and summed.
+
+    The scaled feature errs by e_f = 32 u (sup of its monomials + |top|)/span + 8 u. The logarithm of the state errs by
+    beta e_f + 8 u (beta + log T) + (T + 16) u; the stairs stay within half a step of a line of slope 1/beta, so that is
+    divided by beta. A stair errs by 8 u, their mean by (N + 16) u more.
+    """
+    total = size = 0.0
+    for feature, (bottom, top) in zip(terms, ranges, strict=True):
+        span = top - bottom
+        feature_error = 32 * UNIT * (feature.size(*domain) + abs(top)) / span + 8 * UNIT
+        state = beta * feature_error + UNIT * (8 * (beta + math.log(T)) + T + 16)
+        total += abs(feature.weight) * span * (state / beta + (N + 24) * UNIT)
+        size += abs(feature.weight) * (span + abs(top))
+    return 2 * total + 4 * (len(terms) + 4) * UNIT * (size + abs(constant))
 
 
 def _range(feature: Feature, low: float, high: float) -> tuple[float, float]:

@@ -34,7 +34,11 @@ class MemoryHead:
     levels: int  # N
     knots: int
     features: int  # D
-    bound: float
+    parts: dict[str, float]  # the summands of the bound
+
+    @property
+    def bound(self) -> float:
+        return sum(self.parts.values())
 
     def remember(self, X: Float[Tensor, "B T d"]) -> Float[Tensor, "B Td"]:
         """The CLS state: concat of (x - low)/(high - low), over T."""
@@ -90,7 +94,7 @@ def write_memory(plan: MemoryPlan) -> MemoryHead:
     d, D = plan.target.dim, len(plan.terms)
     tensors = tuple((torch.from_numpy(W), torch.from_numpy(b)) for W, b in _readout(plan))
     attention = _attention(plan.T, d)
-    return MemoryHead(attention, tensors, plan.target.domain, plan.T, d, plan.levels, plan.knots, D, plan.bound)
+    return MemoryHead(attention, tensors, plan.target.domain, plan.T, d, plan.levels, plan.knots, D, plan.parts)
 
 
 def _attention(T: int, d: int) -> Transformer:

@@ -16,8 +16,9 @@ Its weights are Lipschitz constants, so the weight bound of Theorem 4 does not a
 """
 
 import math
+from collections.abc import Iterator
 from functools import partial
-from itertools import combinations_with_replacement, product
+from itertools import chain, combinations_with_replacement, product
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from infoflow.certificates import Certificate, asked_of, error_claim
 from infoflow.certificates.certificate import is_finite
 from infoflow.certificates.promises import steeper
 from infoflow.construct.coverage import expect_config, expect_float64
-from infoflow.construct.offers.occupancy import Grid, OccupancyPlan, fits, slopes_of
+from infoflow.construct.offers.occupancy import Grid, OccupancyPlan, count, fits, slopes_of
 from infoflow.construct.offers.offer import Refusal
 from infoflow.construct.writer import linear_maps
 from infoflow.errors import InfoFlowError
@@ -199,9 +200,13 @@ def write_occupancy(plan: OccupancyPlan) -> OccupancyNetwork:
 def tuples(term: Any, cells: int) -> np.ndarray:
     """All k-tuples of cells; multisets where the score is symmetric."""
     k = term.arity
-    if isinstance(term.score, NormOfSum):
-        return np.array(list(combinations_with_replacement(range(cells), k)), dtype=np.int64)
-    return np.array(list(product(range(cells), repeat=k)), dtype=np.int64)
+    some = combinations_with_replacement if isinstance(term.score, NormOfSum) else _all_tuples
+    flat = np.fromiter(chain.from_iterable(some(range(cells), k)), np.int32, k * count(term, cells))
+    return flat.reshape(-1, k)
+
+
+def _all_tuples(cells: range, k: int) -> Iterator[tuple[int, ...]]:
+    return product(cells, repeat=k)
 
 
 def _scores(term: Extremum, centres: np.ndarray, index: np.ndarray) -> Tensor:

@@ -17,9 +17,7 @@ from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import tree_form
 from infoflow.targets.target import Extremum, Target
 
-# Share of a single head's bound that is allowed for float64: rounding is near 1e-12 of the target's range, the bound at
-# least 1/(2N) of it, and N < 2^14 by what fits memory.
-ROUNDING = 1e-6
+UNIT = 2.0**-53  # half an ulp of 1 in float64
 BYTES_A_POSITION = 64  # a number of Python's in a tuple, and the copies on its way there
 
 
@@ -43,6 +41,12 @@ class Feature:
         """sum_j sup |g_j''| over the box, from the triangle inequality on the monomials."""
         radius = max(abs(low), abs(high))
         return float(sum(part.derivative(0).derivative(0).bound(radius)[0] for part in self.parts))
+
+
+    def size(self, low: float, high: float) -> float:
+        """sup |feature| over the box and more: the sum over its monomials, which bounds what its evaluation rounds."""
+        radius = max(abs(low), abs(high))
+        return float(sum(part.bound(radius)[0] for part in self.parts))
 
 
 def own_domain(target: Target, domain: Any) -> None:

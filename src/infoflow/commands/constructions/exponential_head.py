@@ -29,12 +29,13 @@ def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
 
 
 def text(report: dict[str, Any]) -> str:
+    attacked = "not attacked" if report["attacked"] is None else f"found {report['attacked']:.4g}"
     return "\n".join(
         [
             f"one head of dimension {report['head_dim']}, uniform attention, T={report['T']}, {report['target']}",
             f"  values e^(beta (f - 1)), beta={report['beta']:.4g}; {report['units']} tanh units a coordinate",
             f"  largest weight e^{report['largest_log_weight']:.4g}: lower bounds on heads need bounded weights",
-            f"  error at most {report['bound']:.4g}, found {report['attacked']:.4g} (evaluated in log space)",
+            f"  error at most {report['bound']:.4g}, {attacked} (evaluated in log space)",
             f"  wrote {report['path']}",
         ]
     )

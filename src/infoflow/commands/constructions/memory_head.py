@@ -31,13 +31,14 @@ def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
 
 
 def text(report: dict[str, Any]) -> str:
+    attacked = "not attacked" if report["attacked"] is None else f"found {report['attacked']:.4g}"
     counts = f"{report['parameters']:,} dense, {report['parameters_merged']:,} that are not 0 by construction, "
     return "\n".join(
         [
             f"one head of dimension {report['head_dim']} that remembers all {report['T']} tokens, {report['target']}",
             f"  five-layer ReLU read-out, {report['levels']} levels, {report['knots']} hats a coordinate",
             f"  parameters {counts}{report['parameters_bottleneck']:,} with a linear bottleneck",
-            f"  error at most {report['bound']:.4g}, found {report['attacked']:.4g}",
+            f"  error at most {report['bound']:.4g}, {attacked}",
             f"  wrote {report['path']}",
         ]
     )

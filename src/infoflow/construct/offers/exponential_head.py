@@ -10,7 +10,7 @@ from typing import Any
 from infoflow.architecture import Architecture
 from infoflow.construct.exponential_head import exponential_head
 from infoflow.construct.offers.offer import Offer, Refusal, one_layer_reasons, weight_reasons
-from infoflow.construct.separable import ROUNDING, own_domain
+from infoflow.construct.separable import own_domain
 from infoflow.flow.normal_form import Refused
 from infoflow.targets.target import Target
 
@@ -37,5 +37,4 @@ def fits(
     if reasons:
         return Refusal("exponential_head", "weights", tuple(reasons))
     readout = f"one hidden layer of tanh units with weights up to e^{head.largest_log_weight:.4g}"
-    bound = head.bound * (1 + ROUNDING)
-    return Offer("exponential_head", (1,), (D,), (width,), bound, (0.0,), readout, head)
+    return Offer("exponential_head", (1,), (D,), (width,), head.bound, (0.0,), readout, head)

@@ -6,7 +6,7 @@ work is in the read-out, five affine layers with ReLU between them; see `infoflo
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from infoflow.architecture import Architecture
 from infoflow.construct.offers.offer import Offer, Refusal, one_layer_reasons, positive, weight_reasons
-from infoflow.construct.separable import ROUNDING, Feature, features, own_domain
+from infoflow.construct.separable import UNIT, Feature, features, own_domain
 from infoflow.errors import InfoFlowError
 from infoflow.flow.normal_form import Refused
 from infoflow.targets.target import Target
@@ -34,7 +34,11 @@ class MemoryPlan:
     ranges: tuple[tuple[float, float], ...]
     levels: int
     knots: int
-    bound: float
+    parts: dict[str, float]  # levels, hats, rounding: the summands of the bound
+
+    @property
+    def bound(self) -> float:
+        return sum(self.parts.values())
 
     @property
     def grid(self) -> Float[np.ndarray, " knots"]:
@@ -81,15 +85,15 @@ def fits(
     if reasons:
         return Refusal("memory_head", "weights", tuple(reasons))
     readout = f"four hidden layers of ReLU units, {', '.join(map(str, plan.widths))}"
-    bound = plan.bound * (1 + ROUNDING)
-    return Offer("memory_head", (1,), (size,), (max(plan.widths),), bound, (0.0,), readout, plan)
+    return Offer("memory_head", (1,), (size,), (max(plan.widths),), plan.bound, (0.0,), readout, plan)
 
 
 def plan_memory(target: Target, T: int, eps: float) -> MemoryPlan:
-    """For a target of separable features; half of eps for the levels, half for the hats, ROUNDING of it left.
+    """For a target of separable features; half of a share for the levels, half for the hats, the share being what
+    rounding leaves of eps.
 
-    Levels: sum_i |w_i| span_i / (2N) <= eps/2 (centred). Hats: interpolation of g with knots h apart errs by at most
-    h^2/8 sup|g''|, so sum_i |w_i| curvature_i h^2/8 <= eps/2. (span_i: range of the interpolated feature.)
+    Levels: sum_i |w_i| span_i / (2N) <= share/2 (centred). Hats: interpolation of g with knots h apart errs by at most
+    h^2/8 sup|g''|, so sum_i |w_i| curvature_i h^2/8 <= share/2. (span_i: range of the interpolated feature.)
     """
     wrong = positive(T, eps)
     if wrong:
@@ -98,8 +102,19 @@ def plan_memory(target: Target, T: int, eps: float) -> MemoryPlan:
         terms, constant = features(target, T)
     except InfoFlowError as error:
         raise Refused([str(error).removesuffix(".")]) from None
+    share = float(eps)
+    for _ in range(4):
+        plan = _sized(target, T, float(eps), share, terms, constant)
+        if plan.bound <= eps:
+            return plan
+        share = min(0.99 * share, (eps - 2 * plan.parts["rounding"]) * (1 - 2.0**-40))
+        if share < eps / 2:
+            break
+    raise Refused([f"float64 rounding leaves no read-out within eps={eps:g} at T={T}; take a larger eps"], "accuracy")
+
+
+def _sized(target: Target, T: int, eps: float, share: float, terms: list[Feature], constant: float) -> MemoryPlan:
     low, high = target.domain
-    share = eps / (1 + 2 * ROUNDING)
     bend = sum(abs(f.weight) * f.curvature(low, high) for f in terms)
     knots = max(1, math.ceil((high - low) * math.sqrt(bend / (4 * share))))  # intervals per coordinate
     _refuse_size(len(terms) * T * T * target.dim * knots, eps)
@@ -108,8 +123,39 @@ def plan_memory(target: Target, T: int, eps: float) -> MemoryPlan:
     levels = max(1, math.ceil(weight / share))
     D = len(terms)
     _refuse_size(D * T * (levels + 1) * max(T * target.dim * knots, D * levels), eps)
-    bound = weight / (2 * levels) + bend * ((high - low) / knots) ** 2 / 8
-    return MemoryPlan(target, T, float(eps), tuple(terms), constant, ranges, levels, knots, bound)
+    parts = {"levels": weight / (2 * levels), "hats": bend * ((high - low) / knots) ** 2 / 8}
+    plan = MemoryPlan(target, T, eps, tuple(terms), constant, ranges, levels, knots, parts)
+    return replace(plan, parts=parts | {"rounding": rounding(plan)})
+
+
+def rounding(plan: MemoryPlan) -> float:
+    """Float64 allowance of the whole head, u = 2^-53, gamma_k = 1.01 k u; sums with zeros are exact.
+
+    The state times T holds x in [0,1] up to (7T + 13) u (encoder 6 u a token, T of them, uniform weights), a hat up to
+    e_1 = 16 (T + d) u + 80 u. A feature z = sum_k W_k hat_k, V = sum |W_k|, slopes at most S = V, values g off by 16 u G:
+
+        e_z = V e_1 + 16 K d (S + 1) u + gamma_{dK+3} (V + 1) + 64 u G / span;    a level: N e_z + 8 N u;
+        1 - sum_t of two levels: 2T times that + gamma_{2T+2} (2T (N + 1) + 1);   their mean: that + 2 gamma_{N+2};
+        outer sum: sum_i |w_i| span_i times that + gamma_{D+3} (sum_i |w_i| span_i + |shift|).
+    """
+    T, d, K, N, D = plan.T, plan.target.dim, plan.knots, plan.levels, len(plan.terms)
+    low, high = plan.target.domain
+    hat = UNIT * (16 * (T + d) + 80)
+    total = shift = 0.0
+    for feature, (bottom, top) in zip(plan.terms, plan.ranges, strict=True):
+        span = top - bottom
+        weights = np.abs(hat_weights(feature, plan.grid, span)[0])
+        V = float(weights.sum())
+        stored = 16 * K * d * (V + 1) * UNIT + 64 * UNIT * (feature.size(low, high) + abs(bottom)) / span
+        z = V * hat + stored + _gamma(d * K + 3) * (V + 1)
+        count = 2 * T * (N * z + 8 * N * UNIT) + _gamma(2 * T + 2) * (2 * T * (N + 1) + 1)
+        total += abs(feature.weight) * span * (count + 2 * _gamma(N + 2) + _gamma(D + 3))
+        shift += abs(feature.weight) * abs(bottom)
+    return total + _gamma(D + 3) * (shift + abs(plan.constant))
+
+
+def _gamma(terms: int) -> float:
+    return 1.01 * terms * UNIT
 
 
 def _refuse_size(numbers: int, eps: float) -> None:

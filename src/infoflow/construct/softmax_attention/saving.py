@@ -123,7 +123,7 @@ def _tensor(tensors: Tensors, name: str) -> Tensor:
 def _numbers(header: dict[str, Any], kinds: dict[str, Callable[[Any], Any]]) -> list[Any]:
     values = []
     for name, kind in kinds.items():
-        value = header.get(name)
+        value: Any = header.get(name)
         if not is_finite(value) or (kind is int and value != int(value)):
             raise InfoFlowError(f"expected a number {name!r} in the header, got {shown(value)}; the file is damaged.")
         values.append(kind(value))
