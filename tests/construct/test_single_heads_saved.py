@@ -73,18 +73,17 @@ def test_a_file_of_build_is_a_file_of_the_construction(tmp_path):
 
 
 @pytest.mark.parametrize("T", [10**5, 10**9, 10**15])
-def test_a_length_nobody_can_hold_is_refused_or_not_attacked(T, tmp_path):
+def test_a_length_the_file_does_not_have_takes_no_memory(T, tmp_path):
     for kind in COMMANDS:
         path = COMMANDS[kind].run(dict(OPTIONS), tmp_path, 0)["path"]
         _, tensors, header = files.read(path)
         files.write(path, kind, tensors, {**header, "T": T})
-        if kind == "memory_head":
-            with pytest.raises(InfoFlowError, match="columns"):
+        if kind == "memory_head" or T > 10**6:
+            with pytest.raises(InfoFlowError, match="columns|at most 1048576 tokens"):
                 iflow.load(path)
         else:
             certificate = iflow.certify(iflow.load(path), seconds=0.01)
             assert not certificate.holds  # its temperature depends on T
-            assert (certificate.attacked is None) == (T > 10**6)
 
 
 def test_refusals(tmp_path, capsys):

@@ -8,7 +8,6 @@ import math
 from typing import Any
 
 from infoflow.architecture import Architecture
-from infoflow.construct.exponential_head import exponential_head
 from infoflow.construct.offers.offer import Offer, Refusal, one_layer_reasons, weight_reasons
 from infoflow.construct.separable import own_domain
 from infoflow.flow.normal_form import Refused
@@ -24,6 +23,8 @@ def fits(
     domain: Any = None,
     rule: str = "exponential_head",
 ) -> Offer | Refusal:
+    from infoflow.construct.exponential_head import exponential_head  # which imports this room
+
     try:
         own_domain(target, domain)
         head = exponential_head(target, T, eps)

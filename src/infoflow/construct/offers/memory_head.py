@@ -132,7 +132,7 @@ def rounding(plan: MemoryPlan) -> float:
     """Float64 allowance of the whole head, u = 2^-53, gamma_k = 1.01 k u; sums with zeros are exact.
 
     The state times T holds x in [0,1] up to (7T + 13) u (encoder 6 u a token, T of them, uniform weights), a hat up to
-    e_1 = 16 (T + d) u + 80 u. A feature z = sum_k W_k hat_k, V = sum |W_k|, slopes at most S = V, values g off by 16 u G:
+    e_1 = 16 (T + d) u + 80 u. A feature z = sum_k W_k hat_k, V = sum |W_k|, slopes at most S = V, g off by 16 u G:
 
         e_z = V e_1 + 16 K d (S + 1) u + gamma_{dK+3} (V + 1) + 64 u G / span;    a level: N e_z + 8 N u;
         1 - sum_t of two levels: 2T times that + gamma_{2T+2} (2T (N + 1) + 1);   their mean: that + 2 gamma_{N+2};
