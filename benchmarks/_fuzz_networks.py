@@ -70,8 +70,28 @@ def position_sets(path: Path) -> Path:
 
 
 @maker
+def second_largest(path: Path) -> Path:
+    return iflow.build("kth_largest:k=2", 4, 0.2).save(path)
+
+
+@maker
+def different_pair(path: Path) -> Path:
+    return iflow.build("closest_pair:d=1", 3, 0.2).save(path)
+
+
+@maker
+def value_read(path: Path) -> Path:
+    return iflow.build("value_at_argmax:d=2", 3, 0.3).save(path)
+
+
+@maker
+def fixed_positions(path: Path) -> Path:
+    return iflow.build("position_sum:positions=1..2,d=1", 4, 0.2).save(path)
+
+
+@maker
 def occupancy(path: Path) -> Path:
-    return iflow.build("triangle_center:d=1", 4, 4.0).save(path)
+    return iflow.build("triangle_center:d=1", 4, 4.0, weight_bound=None).save(path)
 
 
 @maker

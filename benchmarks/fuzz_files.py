@@ -48,7 +48,7 @@ def answer(path: Path, seconds: float, rng: np.random.Generator) -> dict[str, An
     signal.signal(signal.SIGALRM, _late)
     signal.setitimer(signal.ITIMER_REAL, LONGEST)
     try:
-        return _answer(path, seconds, rng)
+        return judged(path, seconds, rng)
     except Late:
         return {"answer": "late", "words": f"no answer in {LONGEST:g} s", "failed": True}
     except BaseException as error:  # whatever else reaches the caller is what is looked for here
@@ -62,7 +62,8 @@ def _late(number: int, frame: Any) -> None:
     raise Late
 
 
-def _answer(path: Path, seconds: float, rng: np.random.Generator) -> dict[str, Any]:
+def judged(path: Path, seconds: float, rng: np.random.Generator) -> dict[str, Any]:
+    """The answer without a limit of time; everything but a refusal comes through as it is."""
     try:
         network = load(path)
         certificate = certify(network, seconds=0.01, seed=int(rng.integers(2**31)))
@@ -71,7 +72,7 @@ def _answer(path: Path, seconds: float, rng: np.random.Generator) -> dict[str, A
         return {"answer": "refused", "words": words, "failed": "\n" in words or len(words) > 1000}
     if not certificate.holds:
         return {"answer": "does not hold", "words": certificate.why_not[0], "failed": not certificate.why_not}
-    kind, header = _header(path)
+    kind, header = own_header(path)
     claim = certificate.claim
     worst, slack = found(kind, header, network, seconds, rng)
     assert claim.limit is not None
@@ -80,7 +81,7 @@ def _answer(path: Path, seconds: float, rng: np.random.Generator) -> dict[str, A
     return {"answer": certificate.verdict.partition(" f ")[0], "words": words, "failed": bool(broken)}
 
 
-def _header(path: Path) -> tuple[str, dict[str, Any]]:
+def own_header(path: Path) -> tuple[str, dict[str, Any]]:
     """Kind and header by the container's own rules."""
     data = path.read_bytes()
     (length,) = struct.unpack("<Q", data[:8])

@@ -48,9 +48,11 @@ def certify(
     eps = None if eps is None else arguments.eps(eps)
     seconds, seed = arguments.attack_seconds(seconds), arguments.seed(seed)
     try:
-        return _shortened(_certified(network, target, T, seconds, seed, balls, eps))
-    except ArithmeticError as error:  # numbers of a file, which may be any: products overflow, divisors vanish
-        raise InfoFlowError(f"expected numbers a bound can be computed with, got others ({error}).") from None
+        with np.errstate(all="ignore"):  # a bound that is infinite or no number meets no claim
+            return _shortened(_certified(network, target, T, seconds, seed, balls, eps))
+    except (ArithmeticError, MemoryError) as error:  # numbers of a file, which may be any: products overflow
+        reason = str(error) or "more memory than there is"
+        raise InfoFlowError(f"expected numbers a bound can be computed with, got others ({reason}).") from None
 
 
 def _certified(
@@ -75,7 +77,7 @@ def _certified(
     low, high = box(domain, target.dim)
     weight_bound = header.get("weight_bound", 1)
     if weight_bound is not None and (type(weight_bound) not in (int, float) or weight_bound != 1):
-        raise InfoFlowError(f"expected weight_bound 1 or none in the header, got {shown(weight_bound)}.")
+        raise InfoFlowError(f"expected weight_bound 1 or none in the header, got {arguments.shown(weight_bound)}.")
     reading = read(inner, target, T, domain, weight_bound)
     measured = _enclose(reading, balls) | counted_share(target, T)
     asked = asked_of(header) if eps is None else eps

@@ -11,14 +11,12 @@ import numpy as np
 from jaxtyping import Float
 
 from infoflow import cost
-from infoflow.arguments import shown
 from infoflow.errors import InfoFlowError
 from infoflow.flow.normal_form import Refused, box
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import tree_form
 from infoflow.targets.target import Extremum, Target
 
-MOST_TOKENS = 2**20  # whose positions are listed one by one
 UNIT = 2.0**-53  # half an ulp of 1 in float64
 BYTES_A_POSITION = 64  # a number of Python's in a tuple, and the copies on its way there
 
@@ -63,8 +61,6 @@ def own_domain(target: Target, domain: Any) -> None:
 def features(target: Target, T: int) -> tuple[list[Feature], float]:
     """The target as weighted minima of separable features plus a constant, or a refusal that says why not."""
     target.check_length(T)
-    if T > MOST_TOKENS:
-        raise InfoFlowError(f"expected at most {MOST_TOKENS} tokens for a single head, got T={shown(T)}.")
     if not isinstance(target.outer, Polynomial) or target.outer.degree > 1 or target.outputs != 1:
         raise InfoFlowError(
             "expected a target with an affine outer map and one output; this construction sums extrema."

@@ -88,7 +88,7 @@ def gain_of(network: Transformer) -> float:
     """How large the file says scores are stored. Any number will do: the rules are measured against it."""
     gain = network.header.get("slot_gain")
     if type(gain) is not float or not LEAST_GAIN <= gain <= 1.0:
-        raise InfoFlowError(f"expected slot_gain from {LEAST_GAIN} to 1 in the header, got {shown(gain)}; build it again.")
+        raise InfoFlowError(f"expected slot_gain from {LEAST_GAIN} to 1 in the header, got {shown(gain)}; build again.")
     return gain
 
 

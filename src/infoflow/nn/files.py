@@ -13,6 +13,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -86,11 +87,13 @@ def load(path: str | Path) -> Any:
         raise InfoFlowError(f"{path}: {unknown('kind of saved network', kind, list(LOADERS))}")
     module, _, function = LOADERS[kind].partition(":")
     try:
-        return getattr(importlib.import_module(module), function)(tensors, header)
+        with np.errstate(all="ignore"):  # what a loader computes from a stranger's numbers it also checks
+            return getattr(importlib.import_module(module), function)(tensors, header)
     except InfoFlowError as error:
         raise InfoFlowError(f"{path}: {error}") from None
-    except ArithmeticError as error:  # numbers of a file, which may be any: products overflow, divisors vanish
-        raise InfoFlowError(f"{path}: expected numbers a {kind} can be made of, got others ({error}).") from None
+    except (ArithmeticError, MemoryError) as error:  # numbers of a file, which may be any: products overflow
+        reason = str(error) or "more memory than there is"
+        raise InfoFlowError(f"{path}: expected numbers a {kind} can be made of, got others ({reason}).") from None
 
 
 def expect(tensors: dict[str, Tensor], shapes: dict[str, tuple[int, ...]]) -> None:
