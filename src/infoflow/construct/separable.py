@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from infoflow import cost
 from infoflow.errors import InfoFlowError
 from infoflow.flow.normal_form import Refused, box
 from infoflow.targets.polynomial import Polynomial
@@ -18,7 +17,7 @@ from infoflow.targets.score import tree_form
 from infoflow.targets.target import Extremum, Target
 
 UNIT = 2.0**-53  # half an ulp of 1 in float64
-BYTES_A_POSITION = 64  # a number of Python's in a tuple, and the copies on its way there
+MOST_POSITIONS = 2**22  # they are listed one by one, 64 bytes each
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,9 @@ def features(target: Target, T: int) -> tuple[list[Feature], float]:
         raise InfoFlowError(
             "expected a target with an affine outer map and one output; this construction sums extrema."
         )
-    cost.memory(BYTES_A_POSITION * T * len(target.terms), f"the positions of T={T} for each term", "T")
+    positions = T * len(target.terms)
+    if positions > MOST_POSITIONS:
+        raise InfoFlowError(f"expected at most {MOST_POSITIONS} positions in all terms, T={T} has {positions}; lower T.")
     weights, bias = target.outer.affine()
     found = []
     for term, weight in zip(target.terms, weights[0], strict=True):
