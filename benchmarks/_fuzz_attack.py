@@ -66,7 +66,8 @@ def _sequences(rng: np.random.Generator, T: int, low: np.ndarray, high: np.ndarr
 def _target(header: dict[str, Any], network: Any, end: float, rng: np.random.Generator) -> tuple[float, float]:
     """Networks of a target on a box: Transformers, occupancy networks, single heads."""
     target = parse(header["target"])
-    box = header.get("domain") or [[target.domain[0]] * target.dim, [target.domain[1]] * target.dim]
+    own = [[target.domain[0]] * target.dim, [target.domain[1]] * target.dim]
+    box = own if hasattr(network, "head") else header.get("domain") or own  # single heads have the target's own box
     low, high = (np.broadcast_to(np.asarray(side, dtype=np.float64), (target.dim,)) for side in box)
     T = min(header["T"], 12) if header.get("rule") == "occupancy" else header["T"]
     if T * T * target.dim > 4_000_000:

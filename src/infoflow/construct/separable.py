@@ -66,7 +66,7 @@ def features(target: Target, T: int) -> tuple[list[Feature], float]:
         )
     positions = T * len(target.terms)
     if positions > MOST_POSITIONS:
-        raise InfoFlowError(f"expected at most {MOST_POSITIONS} positions in all terms, T={T} has {positions}; lower T.")
+        raise InfoFlowError(f"expected at most {MOST_POSITIONS} positions in all terms, T={T} has {positions}.")
     weights, bias = target.outer.affine()
     found = []
     for term, weight in zip(target.terms, weights[0], strict=True):
