@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from infoflow import Architecture, targets
+from infoflow.flow.counting import ceil_root
 from infoflow.verdicts import bounds
 from infoflow.verdicts.caps import MARGIN, cap_angle, chord, ring_angle
-from infoflow.verdicts.pigeonhole import LARGEST, log_width, width_of
+from infoflow.verdicts.pigeonhole import LARGEST, STEPS, log_width, width_of
 
 
 def test_exponents():
@@ -80,6 +81,22 @@ def test_log_width_never_rises_with_eps_or_weight_bound_and_uses_long_sequences(
     assert log_width(0.38, 62, 1, 6, 1e-5, 2.0) < log_width(0.38, 62, 1, 6, 1e-5, 1.0)
     by_length = [log_width(0.38, free, 1, 6, 1e-4) for free in (10, 60, 300, 1000, 10**6)]
     assert by_length == sorted(by_length)
+
+
+@pytest.mark.parametrize(("H", "n", "B"), [(1, 1, 1.0), (1, 3, 1.0), (2, 2, 1.5), (3, 1, 0.7)])
+@pytest.mark.parametrize(("span", "free", "eps"), [(0.4, 30, 1e-3), (1.0, 40, 1e-3), (0.2, 25, 3e-4)])
+def test_log_width_is_the_derived_formula(H, n, B, span, free, eps):
+    """The best (s - 2) eps c / (4 m E^(5/2) B^4), c = floor(N^(m/(H(n+1)))) by integers, over every grid: at most
+    that, and less only by the floor and by the grids that are not tried."""
+    best = 0.0
+    for s in STEPS:
+        for N in range(2, int(span / (s * eps)) + 1):
+            for m in range(1, min(free, int(span / (s * eps) / N)) + 1):
+                c = ceil_root(N**m + 1, H * (n + 1)) - 1
+                best = max(best, (s - 2) * eps * c / (4 * m * (H * n) ** 2.5 * B**4))
+    found = exp(log_width(span, free, H, n, eps, B))
+    assert found <= best * (1 + 1e-12)
+    assert found >= 0.9 * best
 
 
 def test_a_huge_bound_is_still_a_number():
