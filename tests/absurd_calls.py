@@ -36,7 +36,6 @@ USUAL = {
     "fit": [TARGET, ARCH, "-T", "4", "--seeds", "1", *SMALL, "--validation", "4"],
     "probe": ["none.safetensors"],
     "reproduce": ["none"],
-    "bench": ["train", "--models", "none"],
 }
 KEYS = {
     "truncated_linear": "a b n w t eps p H eps0 grid",

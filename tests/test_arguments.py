@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from infoflow import arguments, targets
 from infoflow.errors import InfoFlowError
 
 F, ARCH = targets.pairwise_max(D=1, d=2), iflow.Architecture((1, 1), 4)
+RECIPE = iflow.Recipe(samples=8, validation=4, batch=4, epochs=1)
 NETWORK = iflow.build(F, 4, 0.5)
 X = F.sample(1, 6)[0]
 ODD = [None, "64", -0.5, True, -1, float("nan"), 10**400, (4,), {}, b"4", 1j, np.array([3]), object(), "x" * 10_000]
@@ -40,6 +42,16 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "refute model": lambda v: iflow.refute(v, F, 4, seconds=0.1),
     "refute T": lambda v: iflow.refute(NETWORK, F, v, seconds=0.1),
     "refute seconds": lambda v: iflow.refute(NETWORK, F, 4, seconds=v),
+    "fit T": lambda v: iflow.fit(F, ARCH, v, 1, RECIPE),
+    "fit seeds": lambda v: iflow.fit(F, ARCH, 4, v, RECIPE),
+    "fit recipe": lambda v: iflow.fit(F, ARCH, 4, 1, RECIPE if v is None else v),
+    "fit device": lambda v: iflow.fit(F, ARCH, 4, 1, RECIPE, device=v),
+    "fit store": lambda v: iflow.fit(F, ARCH, 4, 1, RECIPE, store=None if isinstance(v, str) else v),
+    "fit_many": iflow.fit_many,
+    "fit_many run": lambda v: iflow.fit_many([v]),
+    "Run arch": lambda v: iflow.Run(F, v, 4, 0, RECIPE),
+    "Run target": lambda v: iflow.Run(v, ARCH, 4, 0, RECIPE),
+    "Run seed": lambda v: iflow.fit_many([iflow.Run(F, ARCH, 4, v, RECIPE)]),
     "load": iflow.load,
     "parse": targets.parse,
     "sample batch": lambda v: F.sample(v, 6),
@@ -77,7 +89,20 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "Target.sum": targets.Target.sum,
     "domain": lambda v: targets.Target.sum(F.terms[0], domain=v),
 }
-MAY_BE_NONE = {"certify T", "sample dtype", "sets", "embed", "ContextMap draws", "build domain", "Extremum sets"}
+CALLS |= {f"Recipe {name}": partial(lambda name, v: RECIPE.with_(**{name: v}), name) for name in RECIPE.__dict__}
+MAY_BE_NONE = {
+    "fit recipe",
+    "fit store",
+    "Run arch",
+    *(name for name in CALLS if name.startswith("Recipe")),
+    "certify T",
+    "sample dtype",
+    "sets",
+    "embed",
+    "ContextMap draws",
+    "build domain",
+    "Extremum sets",
+}
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -102,6 +127,8 @@ def test_whatever_is_handed_in_is_refused_in_one_sentence(name: str) -> None:
         (lambda: iflow.predict(F, ARCH, True), "got True"),
         (lambda: iflow.predict(F, (4, 4), 64), "its spelling 'heads=4,4 embed=24', got \\(4, 4\\)"),
         (lambda: iflow.predict(F, ARCH, 64, eps=float("nan")), "eps to be a finite number above 0, got nan"),
+        (lambda: iflow.Recipe(activation="foo"), "activation to be one of tanh, .*, got 'foo'"),
+        (lambda: iflow.fit(F, ARCH, 4, 1, recipe={"epochs": 3}), "expected a Recipe"),
         (lambda: targets.parse(None), "its spelling such as 'pairwise_max:D=4,d=4', got None"),
         (lambda: F.sample(-1, 8), "batch to be an integer of at least 0, got -1"),
         (lambda: F.sample(1, 8, seed=-1), "seed to be an integer of at least 0, got -1"),

@@ -4,11 +4,13 @@ Each function takes the name a person knows the value by, and returns the value 
 floats count as integers and numbers; text, booleans, NaN and infinity never do.
 """
 
+import dataclasses
 import math
 import numbers
 import re
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 from infoflow.errors import SHOWN, InfoFlowError
 
@@ -87,6 +89,37 @@ def array(name: str, value: Any) -> Any:
     if not np.isfinite(found).all():
         raise InfoFlowError(f"expected {name} to be finite numbers, got {shown(value)}.")
     return found
+
+
+def path(name: str, value: Any) -> Path:
+    try:
+        if isinstance(value, (str, Path)) and "\0" not in str(value):
+            Path(value).exists()
+            return Path(value)
+    except OSError:  # a name longer than any file has
+        pass
+    raise InfoFlowError(f"expected {name} to be the path of a file or folder, got {shown(value)}.")
+
+
+def fields(instance: Any) -> None:
+    """Refuse a field of a dataclass whose value is not of its annotated type: numbers, flags, choices, or None."""
+    hints = get_type_hints(type(instance))
+    for field in dataclasses.fields(instance):
+        value, options = getattr(instance, field.name), get_args(hints[field.name])
+        if type(None) in options:
+            if value is None:
+                continue
+            options = tuple(option for option in options if option is not type(None))
+        kind = options[0] if len(options) == 1 else hints[field.name]
+        words = get_args(kind) or options
+        if kind is bool and not isinstance(value, bool):
+            raise InfoFlowError(f"expected {field.name} to be True or False, got {shown(value)}.")
+        if kind is int:
+            integer(field.name, value, least=-LARGEST)
+        elif kind is float:
+            number(field.name, value)
+        elif words and all(isinstance(word, str) for word in words):
+            choice(field.name, value, words)
 
 
 def device(value: Any) -> str:

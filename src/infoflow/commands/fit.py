@@ -58,10 +58,10 @@ def command(
     infoflow fit task:mqar,pairs=8 "heads=1,1 embed=32,32" --seeds 64 --lr 3e-3 --ffn-skip
     """
     from infoflow.provenance import noted
-    from infoflow.train.fit import Run, fit_many, summary
+    from infoflow.train.fit import Run, fit_many, seeds_of, summary
 
     asked, shape, wanted = asked_task(target), asked_architecture(join_words(arch)), recipe_of(recipe)
-    runs = [Run(asked, shape, T, seed, wanted) for seed in range(seeds)]
+    runs = [Run(asked, shape, T, seed, wanted) for seed in seeds_of(seeds, wanted)]
     with resumable(store):
         results = fit_many(runs, store, device, engine, keep_weights=True, seconds=seconds, address=address)
     found = [result for result in results if result is not None]

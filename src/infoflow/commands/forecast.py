@@ -18,9 +18,7 @@ from infoflow.commands.recipe_options import recipe_of, recipe_options
 @recipe_options
 @out_option(None, "Folder for forecast.svg and forecast.png: the forecast against steps.")
 @json_option
-def command(
-    target: str, arch: tuple[str, ...], T: int, out: Path | None, as_json: bool, **recipe: Any
-) -> None:
+def command(target: str, arch: tuple[str, ...], T: int, out: Path | None, as_json: bool, **recipe: Any) -> None:
     """The error that `infoflow fit` with these options will end at, with an interval and the reason.
 
     No step of the network is trained: floors come from a reduced problem, their meaning from calibration.

@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from infoflow import arguments
 from infoflow.errors import InfoFlowError, unknown
 from infoflow.files import atomic_path
 from infoflow.reading import parsed
@@ -82,7 +83,7 @@ def read(path: str | Path) -> Saved:
 
 def load(path: str | Path) -> Any:
     """The network saved at `path`: a `Transformer`, or whatever construction its kind names."""
-    kind, tensors, header = read(path)
+    kind, tensors, header = read(arguments.path("path", path))
     if kind not in LOADERS:
         raise InfoFlowError(f"{path}: {unknown('kind of saved network', kind, list(LOADERS))}")
     module, _, function = LOADERS[kind].partition(":")

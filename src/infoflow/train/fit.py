@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from infoflow import arguments, cost
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError, unknown
 from infoflow.progress import Progress
@@ -33,6 +34,7 @@ from infoflow.train.task import Task
 
 __all__ = ["Recipe", "Result", "Run", "Store", "Summary", "Task", "fit", "fit_many", "summary"]
 
+RUN_BYTES = 3000  # of a run, its key and its place in the plan
 ENGINES = ("local", "ray")
 
 
@@ -51,10 +53,19 @@ def fit(
     """Train one architecture on one target or task from several seeds (a count, or the seeds themselves)."""
     asked = task_of(target)
     shape = None if arch is None else Architecture.of(arch)
-    numbers = range(seeds) if isinstance(seeds, int) else list(seeds)
-    runs = [Run(asked, shape, T, seed, recipe or Recipe()) for seed in numbers]
+    runs = [Run(asked, shape, T, seed, recipe) for seed in seeds_of(seeds, recipe)]
     found = fit_many(runs, store, device, engine, keep_weights, address=address)
     return [result for result in found if result is not None]
+
+
+def seeds_of(seeds: int | Iterable[int], recipe: Recipe | None = None) -> Iterable[int]:
+    """The seeds of a count, or the given ones; a count that no machine can list is refused before it is listed."""
+    if isinstance(seeds, Iterable) and not isinstance(seeds, (str, bytes)):
+        return [arguments.seed(seed) for seed in seeds]
+    count = arguments.integer("seeds", seeds)
+    starts = recipe.starts if isinstance(recipe, Recipe) else 1
+    cost.memory(RUN_BYTES * count * starts, f"a list of {count} models", "seeds or starts")
+    return range(count)
 
 
 def task_of(asked: Task | TargetLike) -> Task | Target:
@@ -184,14 +195,19 @@ def _check(
     keep_weights: bool,
 ) -> torch.device:
     """Everything that can be wrong with a call, before anything is made."""
+    if not isinstance(runs, Sequence) or not all(isinstance(run, Run) for run in runs):
+        raise InfoFlowError(f"expected a list of Run(target, arch, T, seed, recipe), got {arguments.shown(runs)}.")
     if not runs:
         raise InfoFlowError("expected at least one run, got none; give seeds of at least 1.")
+    arguments.device(device)
     if engine not in ENGINES:
         raise unknown("engine", engine, list(ENGINES))
     if address is not None and engine != "ray":
         raise InfoFlowError("expected --engine ray with an address, got engine local.")
-    if seconds is not None and not seconds > 0:
-        raise InfoFlowError(f"expected seconds above zero, got {seconds!r}.")
+    if seconds is not None:
+        arguments.seconds(seconds)
+    if store is not None and not isinstance(store, Store):
+        arguments.path("store", store)
     if seconds is not None and store is None:
         raise InfoFlowError("expected a store with seconds (what is unfinished goes on from it), got none.")
     checked: set[str] = set()

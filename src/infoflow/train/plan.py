@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from infoflow.cost import available_memory
 from infoflow.errors import InfoFlowError
 from infoflow.nn import TransformerConfig
 from infoflow.train import checkpoint, fold
@@ -147,21 +148,25 @@ def _room(run: Run, config: TransformerConfig, kernel: str, free: int) -> int:
     if room < 1:
         raise InfoFlowError(
             f"expected a model and its data to fit in {free / 2**30:.1f} GiB of free memory, T={run.T} with batch "
-            f"{run.recipe.batch_size} and {run.recipe.samples} samples does not; take a smaller batch or T."
+            f"{run.recipe.batch_size} and {run.recipe.samples} samples does not; {_advice(run, config, kernel, data)}."
         )
     return room
+
+
+def _advice(run: Run, config: TransformerConfig, kernel: str, data: int) -> str:
+    """What to lower: that which takes the most of the memory, the samples, the weights or the batch."""
+    weights = (8 if run.recipe.dtype == "float64" else 4) * 12 * _parameters(run, config)
+    batch = bytes_per_model(run, config, kernel) - weights
+    if data >= max(weights, batch):
+        return "take fewer samples or a smaller T"
+    return "take a smaller embed or width" if weights >= batch else "take a smaller batch or T"
 
 
 def _free(device: torch.device) -> int:
     """Bytes of memory that are free on a device."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0] if torch.cuda.is_available() else ELSEWHERE
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            fields = dict(line.split(":", 1) for line in file)
-        return int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return 4 << 30  # a machine that does not say: assume what every laptop has
+    return available_memory()
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import math
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
+from infoflow import arguments
 from infoflow.errors import InfoFlowError
 from infoflow.nn.config import Activation
 
@@ -62,6 +63,7 @@ class Recipe:
     evaluate_first: bool = field(default=False, metadata=OPTION)
 
     def __post_init__(self) -> None:
+        arguments.fields(self)
         if (self.epochs is None) == (self.steps is None):
             raise InfoFlowError("expected epochs or steps, got both or neither; write epochs=None with steps.")
         counts = ("samples", "validation", "batch", "epochs", "steps", "evaluate_every")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from infoflow import arguments, cost
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.targets import Target
@@ -17,6 +18,7 @@ SEED = "\0 the seed"  # stands in that text for the seed, and in no other place:
 REMEMBERED = 4096
 # (task, architecture, T, recipe) of runs -> their identity as text before and behind the seed, and their group
 _written: "dict[Any, tuple[str, str, str]]" = {}
+STEP_BYTES = 100  # of the table of learning rates
 CODE_FORMAT = 1  # changes when the same run would give other numbers: results of another format are other results
 
 
@@ -40,13 +42,18 @@ class Run:
         seed: int = 0,
         recipe: Recipe | None = None,
     ) -> None:
-        recipe = recipe or Recipe()
+        recipe = Recipe() if recipe is None else recipe
+        if not isinstance(recipe, Recipe):
+            raise InfoFlowError(f"expected a Recipe(samples=..., epochs=...), got {arguments.shown(recipe)}.")
         task = Regression(task) if isinstance(task, Target) else task
+        if not isinstance(task, Task):
+            raise InfoFlowError(f"expected a target or a task, got {arguments.shown(task)}.")
+        arch = None if arch is None else Architecture.of(arch)
         counts = task.counts()
         if counts is not None:
             recipe = recipe.with_(samples=counts[0], validation=counts[1])
         arch = None if arch is None else task.filled(arch)
-        T = task.length if T is None else T
+        T = task.length if T is None else arguments.integer("T", T)
         for name, value in {"task": task, "arch": arch, "T": T, "seed": seed, "recipe": recipe}.items():
             object.__setattr__(self, name, value)
 
@@ -61,19 +68,19 @@ class Run:
         self.check_numbers()
         if self.task.seeded and self.recipe.starts > 1:
             raise InfoFlowError(f"expected one start for {self.task.name}, whose data follow the seed.")
+        steps = self.recipe.all_steps
+        cost.memory(STEP_BYTES * steps, f"the learning rates of {steps} steps", "steps, epochs, samples or starts")
         self.identity()
         self.task.check(self.arch, self.T, self.recipe)
 
     def check_numbers(self) -> None:
         """What runs of one group may still differ in, and T, without which there is no group."""
         T, length = self.T, self.task.length
-        if T is not None and (type(T) is not int or T < 1):
-            raise InfoFlowError(f"expected T to be a positive integer, got {T!r}.")
+        if T is not None:
+            arguments.integer("T", T)
         if length is not None and length != T:
             raise InfoFlowError(f"expected no T for {self.task.name}, whose sequences have {length} tokens; got {T}.")
-        largest = (2**63 - 1) // self.recipe.starts
-        if type(self.seed) is not int or not 0 <= self.seed <= largest:
-            raise InfoFlowError(f"expected a seed from 0 to {largest}, got {self.seed!r}.")
+        arguments.integer("a seed", self.seed, 0, arguments.LARGEST_SEED // self.recipe.starts)
 
     def start(self, number: int) -> "Run":
         """One of the starts, tried alone: no two runs of a sweep that differ in their seed share one."""
