@@ -50,7 +50,7 @@ def test_drawn_calls_end_with_a_sentence_or_a_result() -> None:
         (["build", PAIRS, "-T", "8", "--eps", "0.1", "--domain", "-1e300", "1e300"], "within .-1e.50"),
         (["build", "equivariant", "--points", "1000000000000"], "lower points"),
         (["build", "equivariant", "--seed", "-1"], "seed to be an integer of at least 0"),
-        (["build", "exponential_head", "-T", LONG, "--eps", "0.1"], "lower T"),
+        (["build", "exponential_head", "-T", LONG, "--eps", "0.1"], "T=1000000000 has 4000000000"),
         (["refute", "hardmax", "--d", "1000000", "--n", "1000000"], "lower n or d"),
         (["refute", "none.safetensors", "--seconds", "nan"], "seconds to be a finite number above 0, got nan"),
         (["certify", "none.safetensors", "--seconds", "nan"], "seconds to be a finite number"),

@@ -274,7 +274,7 @@ def test_wrong_calls_leave_nothing_behind(tmp_path: Path, options: dict[str, obj
 
 
 def test_seconds_need_to_be_some_and_a_store(tmp_path: Path) -> None:
-    with pytest.raises(InfoFlowError, match="above zero"):
+    with pytest.raises(InfoFlowError, match="above 0"):
         fit_many(runs_of(1), tmp_path / "s", seconds=0.0)
     with pytest.raises(InfoFlowError, match="store"):
         fit_many(runs_of(1), seconds=1.0)
