@@ -78,8 +78,8 @@ def features(target: Target, T: int) -> tuple[list[Feature], float]:
             raise InfoFlowError("expected a polynomial feature of each token, got another score.")
         sign = 1.0 if term.kind == "min" else -1.0
         everywhere = term.sets is None or term.sets[0] is None
-        positions = range(T) if everywhere else term.choices(T)[0].tolist()  # T may be a million
-        found.append(Feature(float(weight) * sign, sign, positions, _parts(unary, sign)))
+        where = range(T) if everywhere else term.choices(T)[0].tolist()  # T may be a million
+        found.append(Feature(float(weight) * sign, sign, where, _parts(unary, sign)))
     return found, float(bias[0])
 
 
