@@ -15,7 +15,9 @@ from infoflow.train.run import Run
 from infoflow.train.stack import Stack, pick
 from infoflow.train.task import Data
 
-CAPTURE = threading.Lock()  # groups may train side by side, each on its stream; graphs are captured one at a time
+# Groups may train side by side, each on its stream. While one captures a graph no other may replay, evaluate or warm
+# up: they share PyTorch's random state and allocator, and an H200 answered with illegal addresses (`cuda_check.py`).
+CAPTURE = threading.RLock()
 WARM_UP = 3  # steps before a CUDA graph is captured; their effect is undone
 
 
@@ -111,7 +113,8 @@ def train(
     last_save = began = time.monotonic()
     loaded = -1
     if recipe.evaluate_first and not state.steps:
-        state.look(recipe.batch_size)
+        with CAPTURE:
+            state.look(recipe.batch_size)
     while state.step < total:
         epoch, place = divmod(state.step, per_epoch)
         if epoch != loaded:
@@ -120,7 +123,8 @@ def train(
         stepper.step()
         state.step += 1
         if state.step % (per_epoch * recipe.evaluate_every) == 0 or state.step == total:
-            state.look(recipe.batch_size)
+            with CAPTURE:
+                state.look(recipe.batch_size)
         now = time.monotonic()
         stopping = stop is not None and stop()
         if save is not None and (stopping or now - last_save >= save_every) and state.step < total:
@@ -166,9 +170,11 @@ class Stepper:
         if self.stack.weights.device.type != "cuda":
             self._eager(columns)
             return
-        if columns not in self.graphs:
-            self.graphs[columns] = self._capture(columns)
-        self.graphs[columns].replay()
+        with CAPTURE:
+            if columns not in self.graphs:
+                torch.cuda.synchronize()
+                self.graphs[columns] = self._capture(columns)
+            self.graphs[columns].replay()
 
     def _eager(self, columns: int | None) -> None:
         chosen = self.order.index_select(1, self.position).squeeze(1)
@@ -187,7 +193,7 @@ class Stepper:
                 self._eager(columns)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with CAPTURE, torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self._eager(columns)
         for tensor, old in zip(tensors, kept, strict=True):
             tensor.copy_(old)
