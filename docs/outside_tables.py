@@ -10,7 +10,7 @@ def limits() -> str:
     """Every limit that a file from outside meets, with the number the code has."""
     from infoflow import architecture, cost, errors, reading
     from infoflow.construct.softmax_attention import expression
-    from infoflow.nn import config
+    from infoflow.nn import config, files
     from infoflow.probes import folders, stories, texts
     from infoflow.train.engines import ray
 
@@ -20,6 +20,7 @@ def limits() -> str:
         ["memory that a call may be expected to take", _share(cost.SHARE, cost.MOST_MEMORY), "`cost.SHARE`"],
         ["work of a call that cannot be resumed", f"{cost.MOST_SECONDS:g} s", "`cost.MOST_SECONDS`"],
         ["a size in the configuration of a saved network", config.LARGEST, "`nn.config.LARGEST`"],
+        ["tensors of a saved network", files.MOST_TENSORS, "`nn.files.MOST_TENSORS`"],
         ["heads of an architecture, all layers together", architecture.MOST_HEADS, "`architecture.MOST_HEADS`"],
         ["characters of an expression", expression.LONGEST, "`expression.LONGEST`"],
         ["nested brackets of an expression", expression.DEEPEST, "`expression.DEEPEST`"],

@@ -270,6 +270,7 @@ def test_hostile_folders_are_one_sentence(tmp_path: Path) -> None:
     config = (folder / "config.json").read_text()
     for entries, message in (
         ({"num_hidden_layers": 10**9}, "at most 1024"),
+        ({"num_hidden_groups": 2**31}, "at most 1024"),
         ({"vocab_size": 10**9}, "parameters"),
         ({"hidden_size": "a"}, "it says"),
         ({"hidden_size": -8}, "it says"),

@@ -141,3 +141,18 @@ def test_not_ours(tmp_path):
     save_file({"x": torch.zeros(1)}, path, metadata={files.KEY: "[" * 100_000})
     with pytest.raises(InfoFlowError, match="does not parse"):
         infoflow.load(path)
+
+
+def test_a_file_of_a_terabyte_and_one_of_too_many_tensors(tmp_path):
+    """The first is a hole: nothing of it is on the disk, but its tensor would be in memory."""
+    entry = {"dtype": "F32", "shape": [2**38], "data_offsets": [0, 2**40]}
+    head = json.dumps({"x": entry, "__metadata__": metadata()}).encode()
+    with (tmp_path / "hole.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(head)) + head)
+        file.truncate(8 + len(head) + 2**40)
+    with pytest.raises(InfoFlowError, match="to fit in"):
+        infoflow.load(tmp_path / "hole.safetensors")
+    many = {f"t{n}": torch.zeros(0) for n in range(files.MOST_TENSORS + 1)}
+    save_file(many, tmp_path / "many.safetensors", metadata=metadata())
+    with pytest.raises(InfoFlowError, match="at most 20000 tensors"):
+        infoflow.load(tmp_path / "many.safetensors")

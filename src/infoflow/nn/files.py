@@ -19,12 +19,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from infoflow import arguments
+from infoflow import arguments, cost
 from infoflow.errors import InfoFlowError, unknown
 from infoflow.files import atomic_path
 from infoflow.reading import parsed
 
 FORMAT = 1
+MOST_TENSORS = 20_000  # in one file: each is an object, however few numbers it holds
 KEY = "infoflow"  # our entry in the safetensors metadata
 # kind -> "module:function"; the function takes (tensors, header) and returns the network.
 LOADERS: dict[str, str] = {
@@ -67,10 +68,14 @@ def write(path: str | Path, kind: str, tensors: dict[str, Tensor], header: dict[
 
 def read(path: str | Path) -> Saved:
     """Read and check the container; the loader of the kind checks the tensors against their configuration."""
-    if Path(path).exists() and not Path(path).is_file():
-        raise InfoFlowError(f"expected a saved network at {path}, it is no plain file; check the path.")
     try:
+        if Path(path).exists() and not Path(path).is_file():
+            raise InfoFlowError(f"expected a saved network at {path}, it is no plain file; check the path.")
+        if Path(path).is_file():
+            cost.memory(Path(path).stat().st_size, f"the tensors of {path}", "the size of the file")
         with safe_open(str(path), framework="pt") as file:
+            if len(file.keys()) > MOST_TENSORS:
+                raise InfoFlowError(f"expected at most {MOST_TENSORS} tensors in {path}, got {len(file.keys())}.")
             metadata = file.metadata() or {}
             kind, header = _header(path, metadata)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)

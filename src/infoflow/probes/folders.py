@@ -23,7 +23,7 @@ Kind = Literal["causal", "masked", "encoder"]
 LOADERS = {"causal": "AutoModelForCausalLM", "masked": "AutoModelForMaskedLM", "encoder": "AutoModel"}
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "spiece.model", "vocab.txt", "vocab.json")
-COUNTS = re.compile(r"layer|block|depth|expert|stage", re.IGNORECASE)
+COUNTS = re.compile(r"layer|group|block|depth|expert|stage", re.IGNORECASE)
 REACTION_TOKENS = {">>", "[CLS]", "[MASK]", "[UNK]", "[SEP]", "[PAD]", "Cl"}
 LEAST_BITS = 1  # of a weight in the file, however it was packed
 
