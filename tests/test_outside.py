@@ -350,3 +350,16 @@ def test_a_message_is_short_and_obeyed_by_no_terminal() -> None:
     assert len(said) < 2100
     assert "\\x1b[2J" in said
     assert str(JobError("a é ü 文 | plain")) == "a é ü 文 | plain"
+
+
+def test_names_are_text_in_a_report(saved: list[Saved], tmp_path: Path) -> None:
+    """A file's name may hold markup, mathematics for a figure, or a terminal's commands."""
+    kind, tensors, header = saved[0]
+    path = files.write(tmp_path / "<script>x$_{$\x1b[2J.safetensors", kind, tensors, header)
+    done = CliRunner().invoke(cli.cli, ["probe", str(path), "--documents", "4", "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.exception
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert "<script" not in report
+    assert "&lt;script&gt;" in report
+    assert "\x1b" not in done.output
+    assert "\x1b" not in report

@@ -14,7 +14,7 @@ from torch import nn
 
 from infoflow.arguments import integer
 from infoflow.cost import memory
-from infoflow.errors import InfoFlowError
+from infoflow.errors import InfoFlowError, printable
 from infoflow.probes import folders, stories
 from infoflow.probes.record import Batch, as_batches
 from infoflow.probes.texts import Encoding
@@ -32,6 +32,9 @@ class Source:
     kind: Kind
     encoding: Encoding | None = None
     sample: Callable[[int, int], list[Batch]] | None = None  # (documents, seed) -> batches
+
+    def __post_init__(self) -> None:
+        self.name = printable(self.name)  # a file's name may hold what a terminal obeys
 
 
 def open_source(spelling: str) -> Source:
