@@ -33,7 +33,7 @@ USUAL = {
     "build": [TARGET, "-T", "6", "--eps", "0.3"],
     "certify": ["none.safetensors"],
     "refute": ["hardmax"],
-    "fit": [TARGET, ARCH, "-T", "4", "--seeds", "1", *SMALL, "--validation", "4"],
+    "fit": [TARGET, ARCH, "-T", "4", "--seeds", "1", *SMALL, "--validation", "4", "--seconds", "3"],
     "probe": ["none.safetensors"],
     "reproduce": ["none"],
 }

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from infoflow.errors import JobError
+from infoflow.memory import out_of_memory
 from infoflow.train import checkpoint
 from infoflow.train.loop import Report, Trained, data_of, start, train
 from infoflow.train.plan import Part, choose
@@ -185,14 +186,3 @@ def too_large(run: Run, device: torch.device) -> str:
         f"expected one model and its data to fit in the memory of {device}, T={run.T} with batch "
         f"{run.recipe.batch_size} and {run.recipe.samples} samples did not; take less of one of them."
     )
-
-
-def out_of_memory(error: BaseException | None) -> bool:
-    """Whether memory is what failed, here or underneath (a failed capture of a CUDA graph hides it)."""
-    while error is not None:
-        if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-            return True
-        if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
