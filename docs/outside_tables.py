@@ -47,6 +47,17 @@ def planning(payload: Recorded) -> Shown:
     return ["", "processor time of the caller", "memory above that of the imports"], rows
 
 
+@table
+@measured("benchmarks/results/cluster.json")
+def cluster_runs(payload: Recorded) -> Shown:
+    names = ("seconds", "caller_cpu_seconds", "head_cpu_seconds")
+    rows = [
+        [f"{row['runs']:,}", *(f"{row[name]:.1f} s" for name in names), f"{row['head_mebibytes']:.0f} MiB"]
+        for row in payload["rows"]
+    ]
+    return ["runs", "time", "processor time of the caller", "of the head's control store", "its memory"], rows
+
+
 def _bytes(size: int) -> str:
     return f"{size / 2**20:g} MiB"
 
