@@ -1,15 +1,31 @@
 """The tables of docs/build.md and docs/refutations.md: the first report's numbers and ours, from
-benchmarks/results/{certificates,refutations}.json."""
+benchmarks/results/{certificates,refutations,fuzz_files}.json."""
 
 from tables import Recorded, Shown, measured, number, registry
 
 TABLES, table = registry()
 CERTIFICATES = "benchmarks/results/certificates.json"
+FUZZ = "benchmarks/results/fuzz_files.json"
 REFUTATIONS = "benchmarks/results/refutations.json"
 
 
 def _widths(widths: list[int]) -> str:
     return " + ".join(map(str, widths))
+
+
+@table
+@measured(FUZZ)
+def fuzz_files(payload: Recorded) -> Shown:
+    """What was said about damaged files, by kind of damage; `false or broken` is anything but a refusal or a truth."""
+    names = (("refused",), ("does not hold",), ("holds", "holds if"), ("failed",))
+    rows = [
+        [damage, row["files"], *(sum(row.get(word, 0) for word in words) for words in names)]
+        for damage, row in payload["by_damage"].items()
+    ]
+    totals = [sum(row[column] for row in rows) for column in range(1, len(names) + 2)]
+    memory = f"**all, at most {payload['largest_memory'] / 2**30:.2f} GiB**"
+    head = ["damage", "files", "refused", "does not hold", "holds", "false or broken"]
+    return head, [*rows, [memory, *totals]]
 
 
 @table
