@@ -1,0 +1,279 @@
+"""Faults under a sweep, counted: each must end bit-equal to the unbroken run, or in one sentence with nothing lost.
+
+    python benchmarks/faults.py [KILLS [EVERY]]      writes benchmarks/results/faults.json
+
+With KILLS (200) signals, half as many flipped bits, and a fault at every EVERY-th (1) write and read.
+
+A sweep (two groups of three models, a checkpoint after every step, weights kept) runs in a forked child:
+
+    kill     SIGKILL, SIGTERM or SIGINT at a random moment, then the same call again
+    write    the disk is full at the k-th write, then the same call again
+    read     the k-th read fails, on a store that was stopped half-way, then the same call again
+    flip     one bit of one file of such a store is flipped; a file that is then named is removed, as the sentence says,
+             and its run trained again: in a smaller stack, so equal to rounding where it is not bit-equal
+    clock    the wall clock jumps by days at every look at it
+    writers  two to four children train in one store at once
+"""
+
+import errno
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from infoflow.architecture import Architecture
+from infoflow.errors import InfoFlowError, JobError
+from infoflow.files import write_json
+from infoflow.nn import files
+from infoflow.provenance import provenance
+from infoflow.targets import pairwise_max
+from infoflow.train import plan
+from infoflow.train.fit import Recipe, Run, Store, fit_many
+from infoflow.train.store import tensor_checksum
+
+RECIPE = Recipe(samples=16, validation=8, batch=4, epochs=6, dtype="float64", rollback=1.001)
+ARCHES = (Architecture((1, 1), (2, 2), 3), Architecture((2, 1), (2, 2), 3))
+RUNS = [Run(pairwise_max(D=1, d=2, seed=0), arch, 3, seed, RECIPE) for arch in ARCHES for seed in range(3)]
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+Fault = Callable[[], None]
+
+
+def sweep(store: Path, fault: Fault, said: Path) -> int:
+    """In the child: train, and leave as `infoflow` would: 0, or one sentence and a code."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    plan.SAVE_EVERY = 0.0
+    os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+    fault()
+    try:
+        fit_many(RUNS, store, keep_weights=True)
+    except (InfoFlowError, JobError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def forked(store: Path, fault: Fault, said: Path) -> int:
+    """The process number of a child that runs the sweep."""
+    child = os.fork()
+    if child:
+        return child
+    code = 70  # what a traceback would be
+    try:
+        code = sweep(store, fault, said)
+    finally:
+        os._exit(code)
+    return 0
+
+
+def call(store: Path, said: Path, fault: Fault = lambda: None) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(forked(store, fault, said), 0)[1])
+
+
+def numbers(store: Path) -> dict[str, Any]:
+    """Everything that must not change: what each run reached, and its weights to the last bit."""
+    kept, found = Store(store), {}
+    for run in RUNS:
+        result = kept.get(run.key, with_weights=True)
+        if result is not None:
+            weights = tensor_checksum(kept.network(run.key).state_dict(), {})
+            found[run.key] = [result.status, result.curve, result.best, result.rollbacks, weights]
+    return found
+
+
+def compared(found: dict[str, Any], expected: dict[str, Any]) -> str:
+    """Bit-equal; or every curve within 1e-11, as a model is that was trained in another stack; or wrong."""
+    if found == expected:
+        return "bit-equal"
+    if found.keys() != expected.keys():
+        return "wrong"
+    near = all(
+        len(found[key][1]) == len(expected[key][1])
+        and all(abs(a - b) <= 1e-11 * abs(b) for a, b in zip(found[key][1], expected[key][1], strict=True))
+        for key in expected
+    )
+    return "equal to 1e-11" if near else "wrong"
+
+
+class Every:
+    """Counts the calls of some functions and fails the chosen one."""
+
+    def __init__(self, places: list[tuple[Any, str]], chosen: int, error: Callable[[], Exception]) -> None:
+        self.places, self.chosen, self.error, self.seen = places, chosen, error, 0
+
+    def __call__(self) -> None:
+        for owner, name in self.places:
+            setattr(owner, name, self._watched(getattr(owner, name)))
+
+    def _watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*words: Any, **options: Any) -> Any:
+            self.seen += 1
+            if self.seen == self.chosen:
+                sys.stderr.write("\0")  # the fault was met
+                sys.stderr.flush()
+                raise self.error()
+            return function(*words, **options)
+
+        return watched
+
+
+WRITES = [(tempfile, "mkstemp"), (Path, "write_text"), (files, "save_file"), (Path, "replace")]
+READS = [(files, "safe_open"), (Path, "open"), (Path, "read_text"), (Path, "read_bytes")]
+
+
+def full() -> Exception:
+    return OSError(errno.ENOSPC, "No space left on device")
+
+
+def unreadable() -> Exception:
+    return OSError(errno.EIO, "Input/output error")
+
+
+def jumping_clock() -> None:
+    real, jumps = time.time, random.Random(0)
+    time.time = lambda: real() + jumps.choice((-1, 1)) * jumps.uniform(0, 1e6)
+
+
+class Trials:
+    """Trials of each kind, with what came out: bit-equal at once, or a sentence and bit-equal at the next call."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.counts, self.wrong = folder, Counter[str](), []
+        self.store, self.said = folder / "store", folder / "said"
+        began = time.monotonic()
+        assert call(self.folder / "unbroken", self.said) == 0
+        self.took = time.monotonic() - began
+        self.expected = numbers(self.folder / "unbroken")
+        assert len(self.expected) == len(RUNS)
+
+    def half_way(self) -> None:
+        """A store whose sweep was ended on its way, with results and checkpoints in it."""
+        while True:
+            shutil.rmtree(self.store, ignore_errors=True)
+            child = forked(self.store, lambda: None, self.said)
+            time.sleep(random.uniform(0.3, 0.9) * self.took)
+            os.kill(child, signal.SIGTERM)
+            os.waitpid(child, 0)
+            if list(self.store.glob("checkpoints/*.safetensors")):
+                return
+
+    def finish(self, kind: str, code: int, known: tuple[int, ...]) -> None:
+        """The same call again until it is done; a file that a sentence asks to remove is removed."""
+        said = self.said.read_text(encoding="utf-8").replace("\0", "")
+        lines = [line for line in said.splitlines() if "is set aside as" not in line]
+        if code not in known or "Traceback" in said or (code == 1 and len(lines) != 1):
+            self.wrong.append({"kind": kind, "code": code, "said": said[-500:]})
+        how = "at once" if code == 0 else "after a sentence" if code == 1 else "after the signal"
+        found: dict[str, Any] = {}
+        for _ in range(3):
+            for path in re.findall(r"(/\S+?\.(?:json|safetensors))", said if "remove" in said else ""):
+                Path(path).unlink(missing_ok=True)
+            done = call(self.store, self.said) == 0
+            said = self.said.read_text(encoding="utf-8")
+            try:
+                found = numbers(self.store) if done else {}
+                if done:
+                    break
+            except InfoFlowError as error:  # weights are read when they are asked for
+                said, how = str(error), "after a sentence"
+        same = compared(found, self.expected)
+        if same == "wrong":
+            self.wrong.append({"kind": kind, "code": code, "said": said[-500:], "numbers": "differ"})
+        left = [path.name for path in self.store.rglob(".*")] if kind != "kill" else []
+        if left:
+            self.wrong.append({"kind": kind, "left behind": left})
+        self.counts[f"{kind}: {same} {how}"] += 1
+
+    def kill(self, number: int) -> None:
+        shutil.rmtree(self.store, ignore_errors=True)
+        child = forked(self.store, lambda: None, self.said)
+        time.sleep(random.uniform(0.0, 1.0) * self.took)
+        chosen = SIGNALS[number % len(SIGNALS)]
+        os.kill(child, chosen)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        self.finish("kill", code, (0, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, 130, 143))
+
+    def at_every(self, kind: str, places: list[tuple[Any, str]], error: Callable[[], Exception], step: int) -> None:
+        """The fault at one call after the other, until there is none left to fail."""
+        chosen = 1
+        while True:
+            if kind == "read":
+                self.half_way()
+            else:
+                shutil.rmtree(self.store, ignore_errors=True)
+            code = call(self.store, self.said, Every(places, chosen, error))
+            if "\0" not in self.said.read_text(encoding="utf-8"):
+                return
+            self.finish(kind, code, (0, 1))
+            chosen += step
+
+    def flip(self) -> None:
+        self.half_way()
+        paths = [path for path in sorted(self.store.rglob("*")) if path.is_file() and path.stat().st_size]
+        path = random.choice(paths)
+        data = bytearray(path.read_bytes())
+        data[random.randrange(len(data))] ^= 1 << random.randrange(8)
+        path.write_bytes(data)
+        marker = path.name == "store.json"
+        code = call(self.store, self.said)
+        if marker and code:  # a store whose marker is damaged is refused and left alone
+            path.write_text('{"format": 1}')
+        self.finish("flip", code, (0, 1))
+
+    def writers(self, count: int) -> None:
+        shutil.rmtree(self.store, ignore_errors=True)
+        children = [forked(self.store, lambda: None, self.folder / f"said{number}") for number in range(count)]
+        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        shutil.copy(self.folder / "said0", self.said)
+        self.finish(f"{count} writers", max(codes, key=abs), (0,))
+
+
+def trials(folder: Path, kills: int, every: int) -> Iterator[Trials]:
+    made = Trials(folder)
+    for number in range(kills):
+        made.kill(number)
+    yield made
+    made.at_every("write", WRITES, full, every)
+    yield made
+    made.at_every("read", READS, unreadable, every)
+    yield made
+    for _ in range(kills // 2):
+        made.flip()
+    yield made
+    for count in (2, 3, 4):
+        made.writers(count)
+    for _ in range(3):
+        made.half_way()
+        made.finish("clock", call(made.store, made.said, jumping_clock), (0,))
+    yield made
+
+
+def main(kills: int, every: int, out: Path) -> None:
+    random.seed(0)
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        for made in trials(Path(folder), kills, every):
+            print(json.dumps(dict(made.counts)), f"{len(made.wrong)} wrong", flush=True)
+    payload = {"counts": dict(made.counts), "wrong": made.wrong, "provenance": provenance(("torch", "safetensors"))}
+    write_json(out / "faults.json", payload)
+    if made.wrong:
+        raise SystemExit(json.dumps(made.wrong[:5], indent=1))
+
+
+if __name__ == "__main__":
+    asked = [int(word) for word in sys.argv[1:]]
+    main(*(asked + [200, 1][len(asked) :]), out=Path(__file__).parent / "results")
