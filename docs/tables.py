@@ -124,6 +124,25 @@ def kernel_accuracy(payload: Recorded) -> Shown:
 
 
 @table
+@measured("benchmarks/results/tasks.json")
+def tasks(payload: Recorded) -> Shown:
+    """Each named task at its stated size: the call, its steps, the best error of every seed, the best constant's."""
+    rows = [
+        [f"`{r['command']}`", f"{r['steps']:,}", ", ".join(number(v, 2) for v in r["best"]), number(r["baseline"], 2)]
+        for r in payload["rows"]
+    ]
+    return ["call", "steps", "least error of each seed", "of the best constant"], rows
+
+
+@table
+@measured("benchmarks/results/faults.json")
+def faults(payload: Recorded) -> Shown:
+    """What was broken, how often, and what came out."""
+    rows = [[*name.split(": ", 1), count] for name, count in payload["counts"].items()]
+    return ["fault", "came out", "times"], rows
+
+
+@table
 @measured("benchmarks/results/memory.json")
 def memory(payload: Recorded) -> Shown:
     rows = [[r["name"], f"{r['default']:.0f}", f"{r['kept']:.0f}", f"{r['ratio']:.2f}"] for r in payload["rows"]]

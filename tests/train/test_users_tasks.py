@@ -1,6 +1,7 @@
 """Tasks of a user's own arrays and the named ones: what they mean, and that the engine trains them like any other."""
 
 import importlib.util
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ from infoflow.architecture import Architecture
 from infoflow.cli import main
 from infoflow.errors import InfoFlowError
 from infoflow.nn.files import load
+from infoflow.nn.transformer import Linear
 from infoflow.targets import NAMED, pairwise_max
 from infoflow.train import plan
 from infoflow.train.arrays import Arrays, task
 from infoflow.train.fit import Recipe, Result, Run, fit, fit_many
 from infoflow.train.named_tasks import NAMED_TASKS, named_task
-from infoflow.train.task import IGNORED, Task, streams
+from infoflow.train.task import IGNORED, Data, Task, streams
 
 SHORT = Recipe(batch=8, epochs=2, dtype="float64", lr=3e-3)
 ARCH = "heads=2,1 embed=4,4 width=5"
@@ -240,3 +242,37 @@ def test_a_task_of_a_users_file(tmp_path: Path, capsys: pytest.CaptureFixture[st
         main(["fit", f"{file}:TASK", *rest, "-T", "5"])
     assert end.value.code == 2
     assert isinstance(task(np.zeros((9, 3, 2)), np.arange(9.0)), Arrays)
+
+
+def test_the_page_is_true() -> None:
+    """The code of docs/tasks.md runs: arrays with fewer samples and steps, and the task of one's own."""
+    page = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
+    arrays, own = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    small = (
+        arrays.replace("size=(5000, 8)", "size=(50, 8)").replace("seeds=16", "seeds=1").replace("epochs=20", "epochs=1")
+    )
+    names: dict[str, Any] = {}
+    exec(small, names)
+    assert names["results"][0].network().config.dim == 10
+    names = {"iflow": iflow, "torch": torch, "Data": Data, "Affine": Affine}
+    exec(own, names)
+    (result,) = fit_many([Run(names["Line"](), recipe=Recipe(epochs=30, lr=0.1, batch=8))])
+    assert result is not None
+    assert result.best is not None
+    assert result.best < 1e-3
+
+
+class Affine(torch.nn.Module):
+    """y = a x + b."""
+
+    def __init__(self, stack: tuple[int, ...]) -> None:
+        super().__init__()
+        self.map = Linear(1, 1, stack)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.map(x)
+        return out
+
+    def initialise(self, generator: torch.Generator, scale: float) -> None:
+        for parameter in self.parameters():
+            parameter.data.uniform_(-1, 1, generator=generator)
