@@ -1,6 +1,6 @@
 """Tasks that people of this field train, each a few lines: `task:mqar,pairs=8` on the command line.
 
-The docstring of each says a size at which it is learnt, with the command that shows it.
+docs/tasks.md has a size at which each is learnt, with the command that shows it.
 """
 
 from collections.abc import Callable
