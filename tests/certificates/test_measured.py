@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infoflow.certificates.measured import Fan, fan_at_zero, fan_error
-from infoflow.certificates.rules import rule_bias
+from infoflow.certificates.balls import enclose
+from infoflow.certificates.measured import Fan, fan_at_zero, fan_error, group
+from infoflow.certificates.rules import circle_maximum, measured_rule, rule_bias
 from infoflow.flow.blocks import Piece, choose, units
 
 
@@ -57,6 +58,24 @@ def test_a_changed_unit_never_escapes_the_bound(seed, where, change, power):
         outputs[unit] += change
     fan = Fan(hidden, biases, outputs, {(1,) * power: 1.0}, (0.5, 0.3)[:power], rule_bias(power))
     assert true_error(fan, seed) <= fan_error(fan)
+    assert left_at_zero(fan) <= fan_at_zero(fan)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 6))
+def test_what_any_units_leave_at_zero_is_bounded(seed, count):
+    rng = np.random.default_rng(seed)
+    slopes, outputs, bias = rng.uniform(-1, 1, (count, 3)), rng.normal(size=count), rule_bias(3)
+    fan = Fan(slopes, bias + rng.normal(size=count) / 10, outputs, {(1, 1, 1): 1.0}, (0.3, 0.2, 0.5), bias)
+    assert 0 < left_at_zero(fan) <= fan_at_zero(fan)
+
+
+def left_at_zero(fan):
+    """The largest |fan - constant| over a grid of the box where the first variable is 0."""
+    rest = [np.linspace(-r, r, 21) for r in fan.radii[1:]]
+    y = np.array([(0.0, *others) for others in product(*rest)])
+    value = np.tanh(y @ fan.slopes.T + fan.biases) @ fan.outputs - np.tanh(fan.bias) * fan.outputs.sum()
+    return float(np.abs(value).max())
 
 
 def test_a_small_change_costs_little():
@@ -67,3 +86,27 @@ def test_a_small_change_costs_little():
     outputs[7] += 1e-6
     changed = fan_error(Fan(hidden, biases, outputs, {(1, 1): 1.0}, (0.5, 0.4), rule_bias(2)))
     assert base < changed < base + 1e-5
+
+
+def test_units_along_one_direction_are_one_group_without_slip():
+    """(1, 1/3) is no number of nine digits; the direction that is kept is the units' own."""
+    slopes = np.outer([0.5, -0.25, 1.0], [1.0, 1 / 3])
+    bias = rule_bias(2)
+    fan = Fan(slopes, np.full(3, bias), np.ones(3), {(1, 1): 1.0}, (0.5, 0.5), bias)
+    (found,), slip = group(fan)
+    assert slip < 1e-15
+    assert found.direction == pytest.approx([1.0, 1 / 3], rel=1e-15)
+    assert sorted(found.slopes) == pytest.approx([-0.25, 0.5, 1.0], rel=1e-15)
+
+
+@pytest.mark.parametrize("share", [0.9, 0.99, 0.999])
+def test_a_fan_along_one_direction_has_the_error_of_its_rule(share):
+    """Near the circle of convergence Cauchy's tail is most of it."""
+    radius = share * circle_maximum(0.0)[0]
+    slopes, outputs = np.array([1.0, 0.5]), np.array([0.7, -0.2])
+    rule = measured_rule(1, 0.0, slopes, outputs)
+    fan = Fan(slopes[:, None], np.zeros(2), outputs, {(1,): 1.0}, (radius,), 0.0)
+    assert rule.error(radius) == pytest.approx(fan_error(fan), rel=1e-9, abs=0)
+    pytest.importorskip("flint")
+    assert enclose(fan).upper == pytest.approx(fan_error(fan), rel=0.02)
+    assert enclose(fan).lower <= fan_error(fan)

@@ -13,6 +13,7 @@ from infoflow.certificates import Certificate, Claim
 from infoflow.certificates import attack as attack_module
 from infoflow.certificates.attack import attack
 from infoflow.cli import cli
+from infoflow.errors import InfoFlowError
 
 CLAIM = Claim("|network - target|", 0.2, "every sequence")
 
@@ -140,3 +141,11 @@ def test_single_sequences_take_turns_in_the_kinds_of_starts():
     assert set(np.unique(rounds[1])) <= {0.0, 1.0}  # corners
     assert np.ptp(rounds[2], axis=0).max() == 0.0  # all tokens equal
     assert len(np.unique(rounds[5], axis=0)) == 2  # one apart from the rest
+
+
+@pytest.mark.parametrize("domain", [[1.0], [0.0, 1.0, 2.0], "ab", 3])
+def test_a_domain_that_is_no_pair_is_refused(domain):
+    network = iflow.build("max_plus_min", 4, 0.1)
+    network.header["domain"] = domain
+    with pytest.raises(InfoFlowError, match=r"domain \(low, high\)"):
+        iflow.certify(network, seconds=0.1)

@@ -1,17 +1,20 @@
 """Every summand of a bound is needed: each test plays the adversary that the summand is there for."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
 import infoflow as iflow
 from infoflow.certificates.balls import enclose
-from infoflow.certificates.measured import Fan, fan_error
+from infoflow.certificates.measured import Fan, fan_at_zero, fan_error
 from infoflow.certificates.rules import circle_maximum, measured_rule, rule_bias, taylor
+from infoflow.commands.own_code import asked_target
 from infoflow.construct.rank_one import memorize as memory
-from infoflow.construct.verification import _blank_plan, coordinate_bounds, gain_of, layout_of, with_strays
+from infoflow.construct.verification import _blank_plan, _Reader, coordinate_bounds, gain_of, layout_of, with_strays
 from infoflow.construct.writer import coordinates, write
-from infoflow.flow.blocks import UNIT
+from infoflow.flow.blocks import UNIT, Block, Piece
 from infoflow.flow.layout import lay_out
 from infoflow.flow.propagation import no_errors, propagate
 from infoflow.flow.wiring import wire
@@ -103,3 +106,76 @@ def made_head(made):
     spread = made.spread
     output = spread.amplitude * spread.readout / float(spread.readout @ spread.readout)
     return memory.Head(spread.key, spread.query, output)
+
+
+def test_a_moved_constant_moves_the_cls_too():
+    """A bias of the second map is added at every place: tokens and CLS both miss by it."""
+    network = iflow.build("pairwise_max:D=1,d=2", 5, 0.1)
+    wiring = wire(layout_of(network, iflow.targets.pairwise_max(1, 2), 5, network.header["domain"]), 1, 1.0)
+
+    def accounts():
+        reader, found = _Reader(network, wiring, 1), {}
+        propagate(wiring, 5, network.config.betas, lambda i, *rest: found.setdefault(i, reader(i, *rest)), True)
+        return found[0]
+
+    before = accounts()
+    network.ffns[0].maps[1].bias.data[0] += 1e-7
+    column = list(coordinates(wiring.layout, 1)).index(0)
+    assert (accounts() - before)[:, column] == pytest.approx([1e-7, 1e-7], rel=1e-6, abs=0)
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_an_output_of_units_is_bounded_by_the_sum_it_states(power):
+    """error = fans + |constant - wanted| + u A (4 (inputs + 4) + 6 + width), A the sum of all amplitudes. At the CLS
+    the input is 0: the fans at 0, the same constant, and that rounding unless odd units add exact zeros."""
+    slope, weights, constant = 1e-7, np.array([0.5, -0.25]), 0.3
+    bias = rule_bias(power)
+    gain = float(taylor(bias)[power] * weights.sum() * slope**power)
+    piece = Piece(0, gain, np.array([[1.0, 0.0]] * power), (0.0,) * power, (1.0,) * power, (1.0,) * power)
+    wanted = constant + math.fsum(weights) * math.tanh(bias) + 1e-9
+    block, fans = Block(2, 1, [piece], {0: wanted}), []
+    units = np.array([[slope, 0.0]] * 2), np.full(2, bias), weights
+    nothing = np.zeros(2)
+    found = _Reader._rule_output(
+        None, block, 0, [piece], units, constant, np.arange(2), np.ones(2), nothing, nothing, fans
+    )
+    rounding = UNIT * (0.75 + 0.3) * (4 * (1 + 4) + 6 + 2)
+    (fan,) = fans
+    assert found[0] - fan_error(fan) - 1e-9 == pytest.approx(rounding, rel=0.01, abs=0)
+    assert found[1] - fan_at_zero(fan) - 1e-9 == pytest.approx(rounding if power == 2 else 0.0, rel=0.01, abs=1e-16)
+
+
+@pytest.mark.parametrize("domain", [(3.0, 4.0), (-4.0, -3.0), (-1.0, 4.0)])
+def test_the_encoder_sees_the_whole_box(domain):
+    target = iflow.targets.Target.sum(iflow.targets.sum_of_maxima(1, 1).terms[0], domain=domain)
+    wiring = wire(lay_out(target, 4), None, 1.0)
+    assert _Reader(None, wiring, None)._reach(-1, 1, np.arange(1), np.zeros(1)) == pytest.approx([4.0])
+
+
+def test_a_small_change_of_an_embedding_is_counted():
+    """Row i of the encoder off by 1e-10 per entry moves coordinate i by 1e-10 sum |x|, at a corner of the box."""
+    network = iflow.build("pairwise_max:D=1,d=2", 5, 0.1)
+    layout = layout_of(network, iflow.targets.pairwise_max(1, 2), 5, network.header["domain"])
+    wiring = wire(layout, 1, gain_of(network))
+    expected = write(layout, _blank_plan(wiring, network), 1)
+    (linear,) = network.encoder.maps
+    linear.weight.data[0] += 1e-10
+    linear.bias.data[0] += 3e-10
+    assert with_strays(wiring, network, expected).stray == pytest.approx(5e-10, rel=1e-5, abs=0)
+
+
+@pytest.mark.parametrize("spelling", ["pairwise_max:D=2,d=2", "chain:length=3,d=1", "kth_largest:k=2,d=1", "recall"])
+def test_no_token_leaves_the_bounds_of_its_coordinates(spelling):
+    """What every feed-forward block really sees, tokens and CLS, at corners and inside the box."""
+    target, T = asked_target(spelling), 5
+    network = iflow.build(spelling, T, 0.1)
+    layout = layout_of(network, target, T, network.header["domain"])
+    wiring = wire(layout, 1, gain_of(network))
+    seen = {}
+    for index, block in enumerate([*network.ffns, network.readout]):
+        block.register_forward_hook(lambda _, inputs, __, index=index: seen.update({index: inputs[0]}))
+    inside = np.random.default_rng(0).uniform(-1, 1, (200, T, target.dim))
+    network(torch.from_numpy(np.concatenate([inside, np.sign(inside)])))
+    for index, state in seen.items():
+        largest = state.detach().abs().reshape(-1, state.shape[-1]).amax(0).numpy()[coordinates(layout, index)]
+        assert (largest <= coordinate_bounds(wiring, index) + 0.1).all()

@@ -134,15 +134,42 @@ def test_twins_of_any_continuous_encoder(seed, shape):
     m, n = shape
     generator = np.random.default_rng(seed)
     A, b, C = generator.normal(size=(m, 12)) * 2, generator.normal(size=12), generator.normal(size=(12, n))
-    found = codec_twins(lambda V: np.tanh(V @ A + b) @ C, m, n)
+
+    def encode(V):
+        return np.tanh(V @ A + b) @ C
+
+    found = codec_twins(encode, m, n)
     slope = np.abs(A).sum() * np.abs(C).max()
     assert found.latent_difference <= 1e-12 * slope
     assert np.abs(found.V - found.W).max() == 1.0
 
 
+def test_the_latent_difference_is_that_of_the_twins():
+    """In one coordinate, value by value, so that a batch rounds as one input does."""
+    for k in range(1, 9):
+
+        def encode(V, k=k):
+            return V[:, :1] ** 3 + 0.1 * k * V[:, 1:2]
+
+        found = codec_twins(encode, 2, 1)
+        assert found.latent_difference == abs(encode(found.V[None]) - encode(found.W[None]))[0, 0]
+
+
+def test_three_turns_are_odd_too():
+    """The cube of the plane's coordinates winds three times around its zero."""
+
+    def encode(V):
+        z = (V[:, 0] - 0.5 + 1j * (V[:, 1] - 0.4)) ** 3
+        return np.stack([z.real, z.imag], 1)
+
+    found = codec_twins(encode, 3, 2)
+    assert np.abs(encode(found.V[None]) - encode(found.W[None])).max() < 1e-12
+    assert found.cell < 1e-12
+
+
 def test_heaviside_encoder_has_no_twins():
     for m, n in ((2, 1), (3, 2)):
-        with pytest.raises(JobError, match="continuous"):
+        with pytest.raises(JobError, match=r"continuous.* across (0|\de-1\d)\.$"):
             codec_twins(codec(m, n, 0.5).encode, m, n)
 
 

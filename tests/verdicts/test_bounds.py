@@ -30,6 +30,7 @@ def test_theorem_5_own_formula():
     assert bounds.theorem_5_log_width(64, 2, 4, 1e-3) == -inf  # N = 0
     assert bounds.theorem_5_log_width(64, 2, 4, 1 / (64 * 63)) == -inf  # eps < 1/(64 m) is strict
     assert width_of(bounds.theorem_5_log_width(64, 2, 4, 5e-4)) is None
+    assert bounds.theorem_5_log_width(2, 2, 1, 1e-6) > -inf  # m = 1, N = 62500: 9 * 62500 > 16
     assert exp(bounds.theorem_5_log_width(64, 2, 4, 1e-4, 2.0)) == pytest.approx(1.047e5 / 4, rel=1e-3)
 
 
@@ -348,3 +349,31 @@ def test_head_count_balls_are_disjoint_and_inside(seed):
         X = z + L * (lambda v: v / np.linalg.norm(v, axis=1, keepdims=True))(rng.normal(size=(200, 2)))
         others = np.delete(points, i, axis=0)
         assert (np.linalg.norm(X[:, None] - others, axis=2) > L).all()
+
+
+def test_head_count_knows_spheres_from_ellipsoids():
+    """c |x - z|^2 alone has every distance around z; a quadratic that is 10% flatter along one axis is refused."""
+    def of(*curvatures, kind="min"):
+        term = targets.Extremum(targets.TreeScore((targets.Polynomial.quadratic(np.diag(curvatures)),), (), 2), kind)
+        return list(bounds._spheres(term))
+
+    ((c, z),) = of(1.5, 1.5)
+    assert (c, z.tolist()) == (pytest.approx(1.5), [0.0, 0.0])
+    assert of(1.0, 0.9) == of(1.5, 1.5, kind="max") == of(-1.5, -1.5) == []
+    assert len(of(-1.5, -1.5, kind="max")) == 1
+
+
+@pytest.mark.parametrize(
+    ("F", "arch", "first"),
+    [
+        (targets.min_pair(3), Architecture(1, 6), 11),  # (T - 2)/8 > 1
+        (targets.kth_largest(2, 1), Architecture(1, 3), 6),  # (T - 1)/4 > 1
+        (targets.d_retrieval(D=4, d=4), Architecture(1, 2), 33),  # (T/4 - 4)/4 > 1
+    ],
+)
+def test_a_theorem_speaks_from_the_first_positive_exponent_on(F, arch, first):
+    silent, reasons = bounds.lower_bounds(F, arch, first - 1, 1e-6)
+    assert silent == []
+    assert "exponent is 0" in " ".join(reasons)
+    (found,), _ = bounds.lower_bounds(F, arch, first, 1e-6)
+    assert 0 < found.exponent < 1

@@ -1,0 +1,51 @@
+"""What a certificate says of its claim, and which claims of a file are read at all."""
+
+import math
+
+import pytest
+
+from infoflow.certificates.certificate import Certificate, Claim
+from infoflow.errors import InfoFlowError
+
+ERROR = Claim("|F - model|", 0.1, "the box")
+GAP = Claim("gap", 0.1, "the data", least=True)
+
+
+@pytest.mark.parametrize(
+    "change", [{"quantity": 3}, {"inputs": None}, {"least": "yes"}, {"least": 1}, {"limit": "0.1"}, {"limit": math.nan}]
+)
+def test_a_claim_of_other_types_is_refused(change):
+    assert Claim.from_json(ERROR.to_json()) == ERROR
+    with pytest.raises(InfoFlowError, match="damaged"):
+        Claim.from_json(ERROR.to_json() | change)
+
+
+@pytest.mark.parametrize("name", ["quantity", "limit", "inputs", "least"])
+def test_a_claim_without_a_field_is_refused(name):
+    with pytest.raises(InfoFlowError, match="damaged"):
+        Claim.from_json({k: v for k, v in ERROR.to_json().items() if k != name})
+
+
+@pytest.mark.parametrize(("claim", "good", "bad"), [(ERROR, 0.05, 0.15), (GAP, 0.15, 0.05)])
+def test_a_bound_is_within_its_claim_up_to_equality(claim, good, bad):
+    for bound, holds in ((good, True), (0.1, True), (bad, False), (None, False)):
+        made = Certificate(claim, bound, "exact")
+        assert made.holds is holds
+        assert (made.why_not == ()) is holds
+        assert made.verdict == ("holds" if holds else "does not hold")
+    assert Certificate(claim, good, "exact", promises=("a", "b")).verdict == "holds if a and b"
+    assert Certificate(claim, good, "exact").against("a stray weight").why_not == ("a stray weight",)
+    assert not Certificate(claim, good, "exact").limited_to(None).holds
+
+
+@pytest.mark.parametrize(("claim", "harmless", "breaking"), [(ERROR, 0.05, 0.051), (GAP, 0.05, 0.049)])
+def test_an_attack_beyond_the_bound_is_never_hidden(claim, harmless, breaking):
+    made = Certificate(claim, 0.05, "exact")
+    assert made.with_attack(harmless).reasons == ()
+    assert made.with_attack(harmless).ratio == 1.0
+    assert "the attack found" in made.with_attack(breaking).reasons[0]
+
+
+def test_an_output_that_is_no_number_breaks_a_bound_on_the_error():
+    assert Certificate(ERROR, 0.05, "exact").with_attack(math.nan).attacked == math.inf
+    assert not Certificate(ERROR, 0.05, "exact").with_attack(math.nan).holds

@@ -1,0 +1,108 @@
+"""The rounding allowances are the formulas of their docstrings, to the last factor: written out once more here."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from infoflow.construct.rank_one import certificate, context_map, memorize
+from infoflow.construct.rank_one import contexts as cx
+from infoflow.construct.rank_one.head import Head
+
+U = 2.0**-53
+X = np.array([[[0.0, 3.0, -1.0], [0.5, 0.25, 2.0]], [[0.0, 3.0, -1.0], [-4.0, 0.125, 0.0]]])
+
+
+def gamma(k: int) -> float:
+    return k * U / (1 - k * U)
+
+
+def setting(scale: float = 1.0, size: int = 3) -> tuple[cx.Contexts, Head]:
+    head = Head(np.array([0.3, -0.7, 0.2]) * scale, np.array([0.6, 0.1, -0.4]), np.array([0.01, -0.03, 0.02]), size)
+    return cx.read_contexts(X), head
+
+
+def projected(contexts: cx.Contexts, direction: np.ndarray, size: int) -> tuple[float, float]:
+    error = gamma(3 + size + 2) * np.max(np.abs(contexts.vocabulary) @ np.abs(direction))
+    return np.max(np.abs(contexts.vocabulary @ direction)) + error, error
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_the_bound_of_an_average(size: int) -> None:
+    contexts, head = setting(size=size)
+    (P, dp), (Q, dq) = (projected(contexts, v, size) for v in (head.key, head.query))
+    assert certificate.projected(contexts, head.key, size) == pytest.approx((P, dp), rel=1e-13, abs=0)
+    e = dp * Q + P * dq + dp * dq + 8 * U * P * Q
+    assert certificate.logit_error(contexts, head) == pytest.approx(e, rel=1e-13, abs=0)
+    h, n = math.expm1(e) + 8 * U, contexts.members.shape[1]
+    wanted = P * (h / (1 - h) + 2 * gamma(n + 2)) * (1 + 1e-9) + dp
+    assert certificate.rounding_bound(contexts, head) == pytest.approx(wanted, rel=1e-13, abs=0)
+    assert certificate.gamma(7) == pytest.approx(7 * U / (1 - 7 * U), rel=1e-15, abs=0)
+
+
+def test_logits_that_rounding_blurs_leave_nothing() -> None:
+    """Beyond an error of 1/2 of a logit the average may be anything: two points of [-P, P] are 2 P apart."""
+    for scale, blurred in ((3e13, False), (4e13, True)):
+        contexts, head = setting(scale)
+        assert (certificate.logit_error(contexts, head) > 0.5) == blurred
+        P = projected(contexts, head.key, head.size)[0]
+        bound = certificate.rounding_bound(contexts, head)
+        assert (bound == pytest.approx(2 * P, rel=1e-13, abs=0)) == blurred
+
+
+def test_the_bounds_of_a_state_and_of_its_readout() -> None:
+    contexts, head = setting()
+    average, largest = certificate.rounding_bound(contexts, head), np.max(np.abs(contexts.vocabulary @ head.key))
+    a = np.max(np.abs(head.output))
+    size = np.max(np.abs(contexts.vocabulary)) + a * largest
+    wanted = a * average + 2 * gamma(head.size + 6) * size
+    assert memorize.state_error(contexts, head) == pytest.approx(wanted, rel=1e-13, abs=0)
+    w = np.array([0.5, -1.5, 2.5])
+    across = float(np.abs(w) @ np.abs(head.output))
+    size = np.max(np.abs(contexts.vocabulary) @ np.abs(w)) + across * largest
+    wanted = across * average + 2 * gamma(3 + head.size + 6) * size
+    assert memorize._readout_error(contexts, head, w) == pytest.approx(wanted, rel=1e-13, abs=0)
+
+
+def test_the_distance_of_ids() -> None:
+    """Tokens 0.01 apart and 200 large: log10 sees 1e-13 of the size. Ids of one token: |a| times the averages' gap."""
+    close = np.array([[[200.0, 0.0], [200.0, 0.01]]])
+    contexts, head = cx.read_contexts(close), Head(np.array([1e-6, 2e-6]), np.array([1.0, 1.0]), np.array([3.0, 4.0]))
+    far = certificate.GapCertificate(1.0, 0.0, "", 53, 2, True)
+    P = float(np.max(np.abs(contexts.vocabulary @ head.key)))
+    error = gamma(2 + 1 + 2) * float(np.max(np.abs(contexts.vocabulary) @ np.abs(head.key)))
+    kept = math.log10(0.01 - 2 * 5 * (P + error) - 1e-13 * float(np.linalg.norm(contexts.vocabulary, axis=1).max()))
+    assert context_map.ids_apart(contexts, head, far) == pytest.approx(kept - 1e-14 * (1 + abs(kept)), abs=1e-13)
+    near = certificate.GapCertificate(1e-9, -9.0, "", 53, 2, True)
+    same = -9.0 + math.log10(5)
+    assert context_map.ids_apart(contexts, head, near) == same - 1e-14 * (1 + abs(same))
+    assert context_map.ids_apart(contexts, Head(head.key, head.query, 0 * head.output), near) == -math.inf
+    none = certificate.GapCertificate(math.inf, math.inf, "", 53, 2, True)
+    assert context_map.ids_apart(contexts, Head(head.key, head.query, 10 * head.output), none) == -math.inf
+    assert context_map.ids_apart(cx.read_contexts(close[:, :1]), head, none) == math.inf
+
+
+def test_a_gap_below_float64_is_none() -> None:
+    """10^-310 is no normal number, so its rounding is larger than the 1e-12 that is taken off."""
+    assert certificate._power(-310.0) == 0.0
+    assert 0.9999999 * 10.0**-299 < certificate._power(-299.0) <= 10.0**-299 * (1 - 1e-12)
+
+
+def test_numbers_of_a_certificate_are_plain() -> None:
+    made = certificate.GapCertificate(1e-9, -9.0, "balls", 64, 2, True)
+    assert made.to_json() == {
+        "gap": 1e-9, "log10_gap": -9.0, "method": "balls", "bits": 64, "classes": 2, "float64": True, "holds": True
+    }  # fmt: skip
+    none = certificate.GapCertificate(math.inf, math.inf, "", 53, 2, True).to_json()
+    assert none["gap"] is none["log10_gap"] is None
+
+
+def test_ids_are_apart_in_float64_where_the_gap_is_above_the_rounding_of_a_state() -> None:
+    made = context_map.ContextMap.fit(X)
+    a, x = np.abs(made.head.output), np.abs(made.contexts.vocabulary).max(0)
+    needed = float((4 * U * (x + 2 * a * np.abs(made.averages).max()) / a).min())
+    for gap, float64, kept in ((1.01 * needed, True, True), (0.99 * needed, True, False), (1.0, False, False)):
+        stated = replace(made.certificate, gap=gap, float64=float64)
+        assert replace(made, certificate=stated).float64 is kept
+    assert replace(made, certificate=replace(made.certificate, gap=math.inf, float64=True)).float64
