@@ -8,12 +8,13 @@ define install
 	  || $(BIN)/python -m pip install --quiet -c constraints.txt $(1)
 endef
 
-.PHONY: demo test lint types unit nightly bench clean help
+.PHONY: demo test lint types unit mutants nightly bench clean help
 
 help:
 	@echo "make demo   set up .venv, run the tour, write out/demo/report.html"
 	@echo "make test   set up .venv with the test tools, run lint, types and every test"
 	@echo "make lint types unit   the three parts of make test"
+	@echo "make mutants  change the code that proves things in 600 places and run the tests on each (about an hour)"
 	@echo "make nightly  run the quick preset of every table and figure, one page"
 	@echo "make bench  measure again what the README's tables are made from (slow)"
 	@echo "make clean  remove .venv, out and caches"
@@ -52,6 +53,9 @@ unit: .venv/.installed-dev
 	@echo "== installing the test tools and extras: $(EXTRAS)"
 	$(call install,-e ".[$(EXTRAS)]")
 	@touch $@
+
+mutants: .venv/.installed-dev
+	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/mutants.py
 
 nightly: .venv/.installed-dev
 	@echo "== every quick preset, one page"

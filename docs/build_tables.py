@@ -7,6 +7,7 @@ TABLES, table = registry()
 CERTIFICATES = "benchmarks/results/certificates.json"
 FUZZ = "benchmarks/results/fuzz_files.json"
 REFUTATIONS = "benchmarks/results/refutations.json"
+MUTANTS = "benchmarks/results/mutants.json"
 
 
 def _widths(widths: list[int]) -> str:
@@ -167,3 +168,32 @@ def first_codec(payload: Recorded) -> Shown:
         for r in payload["codec_growth"]
     ]  # fmt: skip
     return ["m", "n", "m/n", "growth: first", "ours", "sup error times 2^L"], rows
+
+
+@table
+@measured(MUTANTS)
+def mutants(payload: Recorded) -> Shown:
+    """How many mutants of every module were run, killed, explained, and are left."""
+    rows = [[f"`{name}`", *_counts(found)] for name, found in payload["modules"].items()]
+    return ["module", "mutants run", "killed", "explained", "left"], [*rows, ["all", *_counts(payload)]]
+
+
+def _counts(found: Recorded) -> list[int]:
+    return [found["run"], found["killed"], found["explained"], found["run"] - found["killed"] - found["explained"]]
+
+
+@table
+@measured(MUTANTS)
+def surviving_mutants(payload: Recorded) -> Shown:
+    """Every mutant that no test kills, with the reason."""
+    rows = [
+        [f"`{found['module']}:{found['line']}`", f"`{_one_line(found['before'])}`", f"`{_one_line(found['after'])}`",
+         found["reason"]]
+        for found in payload["mutants"]
+        if not found["killed"]
+    ]  # fmt: skip
+    return ["where", "code", "mutant", "why no test tells them apart"], rows
+
+
+def _one_line(code: str) -> str:
+    return " ".join(code.split("  #")[0].split()).replace("|", "\\|")
