@@ -25,7 +25,7 @@ def test_too_few_heads_are_forecast_far_worse_than_enough() -> None:
     assert one.nmse > 0.2
     assert two.nmse < 0.01
     assert one.low <= one.nmse <= one.high
-    assert "no read-out found" in str(one)
+    assert "no read-out behind these reads" in str(one)
     assert "none found" in str(two)
 
 

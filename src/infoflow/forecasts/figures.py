@@ -15,8 +15,9 @@ def forecast_figure(found: "Forecast", path: Path) -> list[Path]:
     axes.fill_between(steps, low, high, color=COLOURS[0], alpha=0.18, linewidth=0, label="eight in ten")
     axes.plot(steps, middle, color=COLOURS[0], label="forecast")
     axes.plot([found.steps], [found.nmse], "o", color=COLOURS[1], label="this recipe")
-    axes.axhline(found.parts.floor, color=COLOURS[6], linestyle="--", label="least error of the reduced problem")
+    if found.parts.has_floor:
+        axes.axhline(found.parts.floor, color=COLOURS[6], linestyle="--", label="floor of these reads")
     axes.set(xscale="log", yscale="log", xlabel="steps", ylabel="NMSE")
-    axes.set_title(f"{found.target}, {found.arch}, T={found.T}")
-    axes.legend()
+    axes.set_title(f"{found.target}, T={found.T}\n{found.arch}", loc="left")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return save(made, path)

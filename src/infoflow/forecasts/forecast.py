@@ -38,6 +38,10 @@ class Parts:
     readout: float  # what the largest width of the calibration would take away
     luck: Luck
 
+    @property
+    def has_floor(self) -> bool:
+        return self.floor >= LEARNT
+
 
 @dataclass(frozen=True)
 class Forecast:
@@ -65,7 +69,7 @@ class Forecast:
         lines = [
             f"{self.target}  {self.arch}  T={self.T}  {self.steps:,} steps",
             f"forecast  NMSE {self.nmse:.2g}, eight in ten between {self.low:.2g} and {self.high:.2g}",
-            _floor_line(parts.floor),
+            _floor_line(parts),
             f"sharpness {parts.sharpness:.2g} of the forecast would go with {MOST_STEPS:,} steps",
             f"read-out  {parts.readout:.2g} of it would go with width {max(WIDTHS)}",
         ]
@@ -84,10 +88,10 @@ class Forecast:
         return forecast_figure(self, Path(path))
 
 
-def _floor_line(floor: float) -> str:
-    if floor >= LEARNT:
-        return f"floor     {floor:.2g}: no read-out found behind these reads does better, however long it is trained"
-    return f"floor     none found: these reads can do {floor:.2g} or better, below which the search does not see"
+def _floor_line(parts: Parts) -> str:
+    if parts.has_floor:
+        return f"floor     {parts.floor:.2g}: no read-out behind these reads was found to do better"
+    return f"floor     none found: these reads can do {parts.floor:.2g} or better, below which the search does not see"
 
 
 MOST_STEPS = max(EPOCHS) * USUAL.steps_per_epoch
