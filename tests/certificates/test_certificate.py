@@ -49,3 +49,9 @@ def test_an_attack_beyond_the_bound_is_never_hidden(claim, harmless, breaking):
 def test_an_output_that_is_no_number_breaks_a_bound_on_the_error():
     assert Certificate(ERROR, 0.05, "exact").with_attack(math.nan).attacked == math.inf
     assert not Certificate(ERROR, 0.05, "exact").with_attack(math.nan).holds
+
+
+def test_a_claim_reads_as_a_sentence():
+    assert str(ERROR) == "|F - model| at most 0.1 for the box"
+    assert str(GAP) == "gap at least 0.1 for the data"
+    assert str(Claim("error", None, "the box")) == "error (nothing was asked) for the box"

@@ -110,3 +110,20 @@ def test_a_fan_along_one_direction_has_the_error_of_its_rule(share):
     pytest.importorskip("flint")
     assert enclose(fan).upper == pytest.approx(fan_error(fan), rel=0.02)
     assert enclose(fan).lower <= fan_error(fan)
+
+
+def test_one_variable_leaves_its_biases_alone_at_zero():
+    bias = rule_bias(2)
+    for moved in (0.0, 0.125, -0.125):
+        biases = bias + np.array([moved, 0.0])
+        fan = Fan(np.array([[1.0], [0.5]]), biases, np.array([2.0, -3.0]), {(2,): 1.0}, (0.3,), bias)
+        assert fan_at_zero(fan) == pytest.approx(2 * abs(moved), rel=1e-12, abs=0)
+
+
+def test_a_monomial_that_nobody_wants_is_counted_in_balls_too():
+    """Units along y_1 alone make y_1^2 where y_1 y_2 is wanted."""
+    pytest.importorskip("flint")
+    bias = rule_bias(2)
+    slopes = np.array([[0.4, 0.0], [-0.4, 0.0]])
+    fan = Fan(slopes, np.full(2, bias), np.array([1.0, 1.0]), {(1, 1): 0.25}, (0.3, 0.2), bias)
+    assert true_error(fan) <= enclose(fan).upper == pytest.approx(fan_error(fan), rel=1e-6, abs=0)

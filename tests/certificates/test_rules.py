@@ -98,3 +98,18 @@ def test_the_circle_is_covered_at_every_bias():
         radius, bound = circle_maximum(float(bias))
         sampled = np.abs(np.tanh(bias + radius * np.exp(1j * angles))).max()
         assert sampled <= bound <= 1.02 * sampled
+
+
+@pytest.mark.parametrize("bias", [0.0, 0.13, CENTRE, -CENTRE, 0.8])
+def test_the_bound_on_the_circle_is_its_formula_arc_by_arc(bias):
+    """1 + (1 - 2 cos^2 y)+ / (sinh^2 x + cos^2 y) at the smallest |x| and the largest |y| of each of 720 arcs."""
+    radius = min(0.9 * math.hypot(bias, math.pi / 2), 0.99 * math.pi / 2)
+    largest = 0.0
+    for k in range(720):
+        ends = [k * math.pi / 720, (k + 1) * math.pi / 720]
+        xs = [bias + radius * math.cos(t) for t in ends]
+        x = 0.0 if min(xs) <= 0 <= max(xs) else min(map(abs, xs))
+        y = radius * (1.0 if k in (359, 360) else max(map(math.sin, ends)))
+        cosine = math.cos(y) ** 2
+        largest = max(largest, 1 + max(1 - 2 * cosine, 0) / (math.sinh(x) ** 2 + cosine))
+    assert circle_maximum(bias) == pytest.approx((radius, math.sqrt(largest) * (1 + 1e-9)), rel=1e-12, abs=0)

@@ -12,7 +12,15 @@ from infoflow.certificates.measured import Fan, fan_at_zero, fan_error
 from infoflow.certificates.rules import circle_maximum, measured_rule, rule_bias, taylor
 from infoflow.commands.own_code import asked_target
 from infoflow.construct.rank_one import memorize as memory
-from infoflow.construct.verification import _blank_plan, _Reader, coordinate_bounds, gain_of, layout_of, with_strays
+from infoflow.construct.verification import (
+    _blank_plan,
+    _Reader,
+    coordinate_bounds,
+    gain_of,
+    layout_of,
+    read,
+    with_strays,
+)
 from infoflow.construct.writer import coordinates, write
 from infoflow.flow.blocks import UNIT, Block, Piece
 from infoflow.flow.layout import lay_out
@@ -152,6 +160,15 @@ def test_the_encoder_sees_the_whole_box(domain):
     assert _Reader(None, wiring, None)._reach(-1, 1, np.arange(1), np.zeros(1)) == pytest.approx([4.0])
 
 
+def test_a_hidden_unit_sees_what_earlier_layers_add():
+    wiring = wire(lay_out(iflow.targets.pairwise_max(1, 2), 4), 1, 1.0)
+    inputs = coordinates(wiring.layout, 0)
+    bounds, excess = coordinate_bounds(wiring, 0), np.arange(1, len(inputs) + 1) / 8
+    found = _Reader(None, wiring, 1)._reach(0, wiring.layout.sizes[0], inputs, excess)
+    assert found[inputs] == pytest.approx(bounds + excess)
+    assert np.delete(found, inputs) == pytest.approx(0.0)
+
+
 def test_a_small_change_of_an_embedding_is_counted():
     """Row i of the encoder off by 1e-10 per entry moves coordinate i by 1e-10 sum |x|, at a corner of the box."""
     network = iflow.build("pairwise_max:D=1,d=2", 5, 0.1)
@@ -179,3 +196,83 @@ def test_no_token_leaves_the_bounds_of_its_coordinates(spelling):
     for index, state in seen.items():
         largest = state.detach().abs().reshape(-1, state.shape[-1]).amax(0).numpy()[coordinates(layout, index)]
         assert (largest <= coordinate_bounds(wiring, index) + 0.1).all()
+
+
+def padded():
+    """A network with coordinates and units that nothing uses, and what reads it."""
+    target, T = iflow.targets.pairwise_max(1, 2), 5
+    small = iflow.build(target, T, 0.1).config
+    wide = iflow.Architecture(small.heads, tuple(e + 3 for e in small.embed), tuple(w + 2 for w in small.widths))
+    network = iflow.build(target, T, 0.1, arch=wide)
+    return network, lambda: read(network, target, T, network.header["domain"], 1).violations
+
+
+def test_padding_that_is_written_to_is_named():
+    network, violations = padded()
+    assert violations() == []
+    weight = network.ffns[0].maps[1].weight.data
+    row = int(torch.nonzero((weight == 0).all(1))[-1])
+    weight[row, 3] = 1e-3
+    assert f"ffns.0.maps.1.weight[{row},3] is 0.001 and must be 0" in violations()
+    weight[row, 3] = 0.0
+    network.ffns[0].maps[1].bias.data[row] = 1e-3
+    assert f"ffns.0.maps.1.bias[{row}] is 0.001 and must be 0" in violations()
+
+
+def test_units_without_inputs_may_add_up_to_a_constant():
+    network, violations = padded()
+    first, second = network.ffns[0].maps
+    unit = int(torch.nonzero((second.weight == 0).all(0))[-1])
+    row = int(torch.nonzero(second.bias == 1.0)[0])
+    first.weight.data[unit], first.bias.data[unit] = 0.0, math.atanh(0.5)
+    second.bias.data[row], second.weight.data[row, unit] = 0.5, 1.0
+    assert violations() == []
+    second.bias.data[row] = 1.0
+    assert violations() != []
+
+
+def test_the_constant_direction_of_the_embedding_is_exact():
+    """Nobody counts its errors, so 1e-10 is too much there; elsewhere it is counted."""
+    network, target = iflow.build("kth_largest:k=2,d=1", 5, 0.1), asked_target("kth_largest:k=2,d=1")
+    bias = network.encoder.maps[0].bias.data
+    one, other = int(torch.nonzero(bias)[0]), int(torch.nonzero(network.encoder.maps[0].weight)[0, 0])
+    bias[other] += 1e-10
+    found = read(network, target, 5, network.header["domain"], 1)
+    assert found.violations == []
+    assert sum(found.parts.values()) == pytest.approx(found.bound)
+    bias[one] += 1e-10
+    (words,) = read(network, target, 5, network.header["domain"], 1).violations
+    assert words.startswith(f"encoder.maps.0.bias[{one}]")
+    bias[one] -= 1e-10
+    network.position.data[2, other] += 1e-10
+    assert read(network, target, 5, network.header["domain"], 1).violations == []
+    network.position.data[2, one] += 1e-10
+    (words,) = read(network, target, 5, network.header["domain"], 1).violations
+    assert words.startswith(f"position[2,{one}]")
+
+
+def test_a_small_change_of_a_value_that_is_read_is_counted():
+    """A value off by 1e-10 of a coordinate that reaches 1 is read back divided by the unit it was stored in."""
+    network, target = iflow.build("recall", 5, 0.1), asked_target("recall")
+    layout = layout_of(network, target, 5, network.header["domain"])
+    wiring = wire(layout, 1, gain_of(network))
+    expected = write(layout, _blank_plan(wiring, network), 1)
+    at = next(i for i, heads in enumerate(wiring.heads) if any(head.units for head in heads))
+    head = next(head for head in wiring.heads[at] if head.units)
+    network.attentions[at].value.data[head.job.head, 0] += 1e-10
+    after = next(h for h in with_strays(wiring, network, expected).heads[at] if h.job.head == head.job.head)
+    assert after.value_defect - head.value_defect >= 0.99e-10 / min(head.units)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"), [(0, "moves the CLS off 0 in x[1]"), (2, "gives the flag"), (3, "must give 0")]
+)
+def test_a_moved_constant_of_a_deep_network_is_named(row, words):
+    """Features of the CLS must be 0 and its flag 1, for later layers read them; the proof counts no error there."""
+    network, target = iflow.build("pairwise_max:D=2,d=1", 4, 0.1, arch="heads=1,1,1"), iflow.targets.pairwise_max(2, 1)
+    assert read(network, target, 4, network.header["domain"], 1).violations == []
+    network.ffns[0].maps[1].bias.data[row] += 1e-6
+    found = read(network, target, 4, network.header["domain"], 1).violations
+    assert found
+    assert all(words in each for each in found)
+    assert row != 2 or {each[-5:] for each in found} == {"for 0", "for 1"}

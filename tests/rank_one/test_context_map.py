@@ -212,6 +212,8 @@ def test_saved_head_loads_bit_for_bit(tmp_path: Path) -> None:
     for name, value in network.state_dict().items():
         assert torch.equal(value, loaded.network.state_dict()[name])
     assert loaded.header["certificate"] == made.certificate.to_json()
+    with pytest.raises(InfoFlowError, match="smallest gap"):
+        certify(loaded, eps=0.1)
     found = certify(loaded)
     assert found.holds
     assert found.attacked is None

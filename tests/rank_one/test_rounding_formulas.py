@@ -106,3 +106,19 @@ def test_ids_are_apart_in_float64_where_the_gap_is_above_the_rounding_of_a_state
         stated = replace(made.certificate, gap=gap, float64=float64)
         assert replace(made, certificate=stated).float64 is kept
     assert replace(made, certificate=replace(made.certificate, gap=math.inf, float64=True)).float64
+
+
+def test_the_blur_of_a_step_and_the_slack_of_the_estimates() -> None:
+    contexts, head = setting()
+    minors = certificate._Minors(contexts, head)
+    size = float(np.max(np.abs(contexts.vocabulary) @ np.abs(head.key)))
+    assert minors.blur == pytest.approx(2 * gamma(3 + 2) * size, rel=1e-13, abs=0)
+    assert minors.slack == pytest.approx(4 * certificate.logit_error(contexts, head) + 1.0, rel=1e-15, abs=0)
+
+
+def test_the_relative_gap_is_measured_against_the_largest_projection() -> None:
+    made = context_map.ContextMap.fit(X)
+    query, s = made.contexts.query, made.averages
+    gap = min(abs(s[i] - s[j]) for i in range(len(s)) for j in range(i) if query[i] == query[j])
+    largest = np.abs(made.contexts.vocabulary @ made.head.key).max()
+    assert made.relative_gap == pytest.approx(gap / largest, rel=1e-12, abs=0)

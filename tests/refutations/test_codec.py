@@ -139,6 +139,7 @@ def test_twins_of_any_continuous_encoder(seed, shape):
         return np.tanh(V @ A + b) @ C
 
     found = codec_twins(encode, m, n)
+    assert found.cell <= 1e-12
     slope = np.abs(A).sum() * np.abs(C).max()
     assert found.latent_difference <= 1e-12 * slope
     assert np.abs(found.V - found.W).max() == 1.0

@@ -31,6 +31,8 @@ def test_theorem_5_own_formula():
     assert bounds.theorem_5_log_width(64, 2, 4, 1 / (64 * 63)) == -inf  # eps < 1/(64 m) is strict
     assert width_of(bounds.theorem_5_log_width(64, 2, 4, 5e-4)) is None
     assert bounds.theorem_5_log_width(2, 2, 1, 1e-6) > -inf  # m = 1, N = 62500: 9 * 62500 > 16
+    assert bounds.theorem_5_log_width(2, 2, 3, 1 / 72) > -inf  # N = 4: 3^4 * 4 > 4^4
+    assert bounds.theorem_5_log_width(2, 2, 4, 1 / 72) == -inf  # 3^5 * 4 < 4^5
     assert exp(bounds.theorem_5_log_width(64, 2, 4, 1e-4, 2.0)) == pytest.approx(1.047e5 / 4, rel=1e-3)
 
 
@@ -359,7 +361,7 @@ def test_head_count_knows_spheres_from_ellipsoids():
 
     ((c, z),) = of(1.5, 1.5)
     assert (c, z.tolist()) == (pytest.approx(1.5), [0.0, 0.0])
-    assert of(1.0, 0.9) == of(1.5, 1.5, kind="max") == of(-1.5, -1.5) == []
+    assert of(1.0, 0.9) == of(1.0, -1.0) == of(1.5, 1.5, kind="max") == of(-1.5, -1.5) == []
     assert len(of(-1.5, -1.5, kind="max")) == 1
 
 
@@ -377,3 +379,13 @@ def test_a_theorem_speaks_from_the_first_positive_exponent_on(F, arch, first):
     assert "exponent is 0" in " ".join(reasons)
     (found,), _ = bounds.lower_bounds(F, arch, first, 1e-6)
     assert 0 < found.exponent < 1
+
+
+def test_depth_separation_lives_on_the_sphere_inside_the_box():
+    """|x(s) + x(t)|^2 on the sphere of radius 2 spans four times what it does on the unit sphere."""
+    eps, cap = 1e-6, chord(cap_angle(1, 3)) ** 2
+    for low, high, radius in ((-1.0, 1.0, 1.0), (-2.0, 3.0, 2.0), (-3.0, 2.0, 2.0)):
+        F = targets.Target.sum(*targets.min_pair(3).terms, domain=(low, high))
+        c = bounds._inner_product_scale(F)
+        (found,), _ = bounds.lower_bounds(F, Architecture(1, 6), 64, eps)
+        assert found.width_at_eps == pytest.approx(width_of(log_width(c / 2 * radius**2 * cap, 62, 1, 6, eps)))
