@@ -183,6 +183,17 @@ def test_other_dtypes_are_refused(kind, dtype, tmp_path):
         iflow.certify(files.load(path), seconds=0.05)
 
 
+@pytest.mark.parametrize("name", ["w", "t", "head1.W_Q", "head1.W_V"])
+def test_one_tensor_of_another_dtype_is_refused(name, tmp_path):
+    """Also where float32 holds the same number: 0 and 1 are no excuse."""
+    net = truncated_linear(torch.ones(1, dtype=torch.float64), 0.0, -1.0, 1.0, p=40)
+    path = save_truncated_linear(net, tmp_path / "f")
+    kind, tensors, header = files.read(path)
+    files.write(path, kind, tensors | {name: tensors[name].float()}, header)
+    with pytest.raises(InfoFlowError, match="float64"):
+        iflow.load(path)
+
+
 def test_a_false_lipschitz_constant_is_found(tmp_path):
     """The interval bound is not 0.01, the peak is found, and the word is not `holds`."""
     net = grid_approximator(parse(PEAK, 1, 2), 1, 2, 4, "quadratic", lipschitz=0.01)

@@ -90,7 +90,7 @@ WRONG = [
     (["predict", "pairwise_max", "heads=4,4 embed=25", "-T", "64"], "divisible"),
     (["predict", "pairwise_max", "heads=4,4 embd=24", "-T", "64"], "did you mean 'embed'"),
     (["predict", "pairwise_max", "heads=4,4 embed=24"], "-T"),
-    (["predict", "pairwise_max", "heads=4,4 embed=24", "-T", "1"], "T >= 2"),
+    (["predict", "closest_pair", "heads=4,4 embed=24", "-T", "1"], "T >= 2"),
     (["predict", "pairwise_max", "heads=4,4 embed=24", "-T", "64", "--eps", "0"], "eps to be a finite number above 0"),
     (["predict", "pairwise_max", "heads=4,4 embed=24", "-T", "64", "--weight-bound", "big"], "number or none"),
     (["predict", "kth_largest", "heads=1 embed=4", "-T", "64", "--count", "lower"], "lower"),

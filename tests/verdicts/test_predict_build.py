@@ -2,8 +2,10 @@
 
 import pytest
 
+import infoflow as iflow
 from infoflow import Architecture, targets
 from infoflow.construct.compiler import build
+from infoflow.errors import InfoFlowError
 from infoflow.flow.layout import Refused
 from infoflow.verdicts.predict import predict
 
@@ -44,3 +46,19 @@ def test_constructed_exactly_when_build_succeeds(target, arch):
         assert made.certificate.bound == found.constructed.bound
     else:
         assert all(f"no construction: {reason}" in found.reasons for reason in refusal.reasons)
+
+
+SHORT = ["pairwise_max:D=1,d=2", "min_pair:d=2", "star:k=3,d=1", "chain:length=4,d=1", "triangle_center:d=1"]
+
+
+@pytest.mark.parametrize("T", [1, 2])
+@pytest.mark.parametrize("spelling", SHORT)
+def test_tuples_longer_than_the_sequence_repeat_tokens(spelling, T):
+    """max over (t1..tk) in [T]^k is defined for T < k, and built: predict answers there as it does elsewhere."""
+    for arch in ("heads=1,1,1,1", "heads=2,1", "heads=40"):
+        verdict = iflow.predict(spelling, arch, T, eps=8.0, weight_bound=None).verdict
+        try:
+            iflow.build(spelling, T=T, eps=8.0, arch=arch, weight_bound=None)
+            assert verdict == "constructed"
+        except InfoFlowError:
+            assert verdict != "constructed"

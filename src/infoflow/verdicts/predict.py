@@ -6,7 +6,6 @@ from typing import Any, Literal
 from infoflow import arguments
 from infoflow.architecture import Architecture
 from infoflow.construct.offers import Builder, Offer, Refusal, answers, refusal_words
-from infoflow.flow.trace import check_length
 from infoflow.targets import CallableScore, Extremum, OuterNetwork, PositionSum, Target, ValueAtExtremum, tree_form
 from infoflow.targets.spelling import TargetLike, target_of
 from infoflow.verdicts.bounds import Proved, lower_bounds
@@ -139,7 +138,7 @@ def predict(
 
 
 def check_call(target: Target, T: int, eps: float, weight_bound: float | None) -> None:
-    check_length(target, T)
+    target.check_length(T)
     arguments.eps(eps)
     arguments.weight_bound(weight_bound)
 
@@ -207,13 +206,15 @@ def _mask_reasons(target: Target, arch: Architecture) -> list[str]:
 
 
 def _position_reasons(target: Target, arch: Architecture) -> list[str]:
+    """A second layer under a causal mask, and rotary heads, tell positions apart without a code."""
     compared = [t.extremum if isinstance(t, ValueAtExtremum) else t for t in target.terms]
     named = any(isinstance(t, PositionSum) or (isinstance(t, Extremum) and t.sets is not None) for t in compared)
-    if not named or arch.positions != "none":
+    ordered = arch.positions != "none" or arch.rotary or (arch.mask == "causal" and arch.layers > 1)
+    if not named or ordered:
         return []
     return [
-        "no network of this architecture can: without a position code its output does not change when tokens are "
-        "permuted, and the target's does; take positions=additive or augmented"
+        "without a position code the output does not change when tokens are permuted, so no network of this "
+        "architecture follows a target that does; take positions=additive or augmented"
     ]
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from infoflow.arguments import shown
 from infoflow.certificates import asked_of
 from infoflow.certificates.certificate import is_finite
+from infoflow.construct.coverage import expect_float64
 from infoflow.construct.softmax_attention.descent import InContextDescent, in_context_gd
 from infoflow.construct.softmax_attention.expression import parse
 from infoflow.construct.softmax_attention.grid import GridApproximator, grid_approximator
@@ -134,6 +135,7 @@ def _compared(net: Any, expected: Tensors, stored: Tensors, header: dict[str, An
     """The network; its certificate claims what the file was asked for, and says where the file's numbers are not the
     construction's."""
     files.expect(stored, {name: tuple(tensor.shape) for name, tensor in expected.items()})
+    expect_float64(stored.items())
     reasons = []
     for name, tensor in expected.items():
         wrong = torch.nonzero(stored[name] != tensor)
