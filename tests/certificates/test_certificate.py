@@ -49,6 +49,7 @@ def test_an_attack_beyond_the_bound_is_never_hidden(claim, harmless, breaking):
 def test_an_output_that_is_no_number_breaks_a_bound_on_the_error():
     assert Certificate(ERROR, 0.05, "exact").with_attack(math.nan).attacked == math.inf
     assert not Certificate(ERROR, 0.05, "exact").with_attack(math.nan).holds
+    assert not Certificate(GAP, 0.15, "exact").with_attack(math.nan).holds  # of a gap the worst value is the smallest
 
 
 def test_a_claim_reads_as_a_sentence():

@@ -127,3 +127,16 @@ def test_a_monomial_that_nobody_wants_is_counted_in_balls_too():
     slopes = np.array([[0.4, 0.0], [-0.4, 0.0]])
     fan = Fan(slopes, np.full(2, bias), np.array([1.0, 1.0]), {(1, 1): 0.25}, (0.3, 0.2), bias)
     assert true_error(fan) <= enclose(fan).upper == pytest.approx(fan_error(fan), rel=1e-6, abs=0)
+
+
+def test_what_is_left_at_zero_counts_the_orders_that_are_not_summed():
+    """Near the circle of convergence 160 orders are not all; beyond it the series says nothing."""
+    bias = rule_bias(2)
+    radius, maximum = circle_maximum(bias)
+    for share in (0.97, 1.5):
+        fan = Fan(np.array([[0.1, 1.0]]), np.array([bias]), np.ones(1), {(1, 1): 1.0}, (0.1, share * radius), bias)
+        if share > 1:
+            assert fan_at_zero(fan) == np.inf
+        else:
+            tail = maximum * share**161 / (1 - share)
+            assert fan_at_zero(fan) > max(left_at_zero(fan), tail)

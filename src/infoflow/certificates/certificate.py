@@ -101,8 +101,9 @@ class Certificate:
         return self.bound / self.attacked if self.bound is not None and self.attacked else None
 
     def with_attack(self, attacked: float) -> "Certificate":
-        """Record an attack. A successful one falsifies the certificate: it is never hidden. NaN is the worst error."""
-        attacked = math.inf if math.isnan(attacked) else attacked
+        """Record an attack. A successful one falsifies the certificate: it is never hidden. NaN is the worst value."""
+        if math.isnan(attacked):
+            attacked = -math.inf if self.claim.least else math.inf
         broken = self.bound is not None and (attacked < self.bound if self.claim.least else attacked > self.bound)
         found = replace(self, attacked=attacked)
         if not broken:

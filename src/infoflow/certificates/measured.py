@@ -129,7 +129,10 @@ def _order_defect(fan: Fan, groups: list[Group], coefficients: np.ndarray) -> fl
 
 
 def fan_at_zero(fan: Fan) -> float:
-    """sup of |fan(y) - constant| where the first variable is 0: what a product leaves in the CLS, 0 for exact fans."""
+    """sup of |fan(y) - constant| where the first variable is 0: what a product leaves in the CLS, 0 for exact fans.
+
+    Orders beyond ORDERS are bounded by Cauchy's estimate, group by group, as in `fan_error`.
+    """
     if len(fan.radii) == 1:
         return float(np.abs(fan.outputs) @ np.abs(fan.biases - fan.bias))
     groups, slip = group(fan)
@@ -137,14 +140,20 @@ def fan_at_zero(fan: Fan) -> float:
     orders = np.arange(1, ORDERS + 1)
     left = np.array(fan.radii[1:])
     sums: dict[tuple[float, ...], np.ndarray] = {}  # what is left of a direction -> sum_i w_i (slope_i reach)^m
-    slack = 0.0
+    radius, maximum = circle_maximum(fan.bias)
+    tail = slack = 0.0
     for g in groups:
         rest = g.direction[1:]
         size = float(rest[np.abs(rest).argmax()])
         if size == 0.0:
             continue
         key = tuple((np.round(rest / size, 9) + 0.0).tolist())
-        table = (g.slopes[None, :] * size * (np.abs(rest / size) @ left)) ** orders[:, None]
+        reach = g.slopes * size * (np.abs(rest / size) @ left)
+        ratio = float(np.abs(reach).max()) / radius
+        if ratio >= 1.0:
+            return math.inf
+        tail += float(np.abs(g.outputs).sum()) * maximum * ratio ** (ORDERS + 1) / (1.0 - ratio)
+        table = reach[None, :] ** orders[:, None]
         sums[key] = sums.get(key, 0.0) + table @ g.outputs
         slack += 2.0 * ROUNDOFF * (len(fan.outputs) + 8) * float((np.abs(table) @ np.abs(g.outputs)) @ coefficients)
-    return slip + slack + sum(float(np.abs(total) @ coefficients) for total in sums.values())
+    return slip + tail + slack + sum(float(np.abs(total) @ coefficients) for total in sums.values())
