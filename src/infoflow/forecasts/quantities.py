@@ -10,9 +10,10 @@ from statistics import median
 import numpy as np
 import torch
 
+from infoflow import cost
 from infoflow.architecture import Architecture
 from infoflow.forecasts.reads import LOOKS, Floors, floors
-from infoflow.forecasts.states import messages_wanted, states
+from infoflow.forecasts.states import BENT, messages_wanted, states
 from infoflow.targets import Extremum, Target
 from infoflow.train.recipe import Recipe
 
@@ -41,6 +42,9 @@ NAMES = (
 
 def find_floors(target: Target, arch: Architecture, T: int, mlp: bool, device: str = "cpu") -> Floors:
     """The floors of these reads on samples of the target's own law."""
+    d = target.dim
+    known = d + T * (arch.positions != "none") + messages_wanted(target) + d * (d + 1) // 2 + BENT
+    cost.memory(4.0 * SAMPLES * T * known * (arch.layers + 2), f"the token states of T={T} tokens", "T, d or layers")
     X = target.sample(SAMPLES, T, seed=SEED)
     y = torch.from_numpy(np.asarray(target(X))).float().to(device)
     return floors(states(target, X, arch, mlp, device), y.unsqueeze(-1) if y.ndim == 1 else y, arch.embeds[-1])
