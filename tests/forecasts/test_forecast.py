@@ -85,5 +85,5 @@ def test_an_architecture_that_fit_cannot_train_is_refused_in_one_sentence() -> N
 
 @pytest.mark.parametrize("T", [10**5, 10**9])
 def test_states_that_do_not_fit_are_refused_before_they_are_made(T: int) -> None:
-    with pytest.raises(iflow.InfoFlowError, match="token states .* lower T, d or layers"):
+    with pytest.raises(iflow.InfoFlowError, match=r"token states .* lower T, d or layers"):
         iflow.forecast("max_plus_min", "heads=2,2,2 embed=4", T)
