@@ -28,6 +28,7 @@ test: lint types unit
 lint: .venv/.installed-dev
 	@echo "== ruff"
 	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
 
 types: .venv/.installed-dev
 	@echo "== mypy"

@@ -140,9 +140,7 @@ def context_map_padded(path: Path) -> Path:
 
 @maker
 def equivariant(path: Path) -> Path:
-    return save_equivariant(
-        approximate_equivariant(function_named("wave", 1, 2), 1, 2, 4), "wave", "centre", path
-    )
+    return save_equivariant(approximate_equivariant(function_named("wave", 1, 2), 1, 2, 4), "wave", "centre", path)
 
 
 @maker

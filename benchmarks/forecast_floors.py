@@ -1,6 +1,6 @@
 """The floors of the calibration cells: what `forecasts/reads.py` finds for each, and how long it takes.
 
-    python benchmarks/forecast_floors.py OUT --cells results/forecast/calibration.jsonl [--workers 15] [--device cuda]
+python benchmarks/forecast_floors.py OUT --cells results/forecast/calibration.jsonl [--workers 15] [--device cuda]
 """
 
 import argparse

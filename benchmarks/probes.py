@@ -263,14 +263,17 @@ def timed(function: Any) -> float:
 
 def speed(options: argparse.Namespace) -> dict[str, Any]:
     """Recording against a plain forward pass with attention outputs; recovery at 10^6 positions; large models."""
-    import resource
-
-    from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
-
     torch.set_num_threads(2)
     torch.manual_seed(0)
+    return {**recording_cost(), "recovery_million": million(), **large_models()}
+
+
+def recording_cost() -> dict[str, Any]:
+    """How long recording and labelling take beside a plain forward pass of a model of MiniLM's shape."""
+    from transformers import BertConfig, BertModel
+
     sizes = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
-    model = BertModel(BertConfig(**sizes, attn_implementation="eager")).eval()  # the shape of MiniLM
+    model = BertModel(BertConfig(**sizes, attn_implementation="eager")).eval()
     inputs = {"input_ids": torch.randint(5, 30000, (32, 128)), "attention_mask": torch.ones(32, 128, dtype=torch.long)}
     recording = record(model, inputs)
 
@@ -283,29 +286,35 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     pairs = [(timed(forward), timed(lambda: (kept.clear(), recording.feed(kept.append)))) for _ in range(7)]
     kept.clear()
     base, recorded = (float(np.median(column)) for column in zip(*pairs, strict=True))
-    ratio = float(np.median([b / a for a, b in pairs]))
-    labelled = timed(lambda: head_modes(recording))
-    payload: dict[str, Any] = {
+    return {
         "shape": "BERT 6 x 12, E = 384, batch 32, length 128, random weights",
         "forward_with_attentions_s": base,
         "record_s": recorded,
-        "record_over_forward": ratio,
-        "head_modes_over_forward": labelled / base,
-        "recovery_million": million(),
+        "record_over_forward": float(np.median([b / a for a, b in pairs])),
+        "head_modes_over_forward": timed(lambda: head_modes(recording)) / base,
     }
-    del model, recording
+
+
+def large_models() -> dict[str, Any]:
+    """Time and memory of an intervention on GPT-2 small's shape, and of labels at length 512 in 32 layers."""
+    import resource
+
+    from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
+
     big = GPT2LMHeadModel(GPT2Config()).eval()  # 12 layers, 12 heads, E = 768, 124M parameters
     ids = [{"input_ids": torch.randint(0, 50000, (2, 128))} for _ in range(2)]
     task = LanguageModelling(record(big, ids[1]).batches)
     start = time.perf_counter()
     intervene(big, ids[0], task, ("hardmax", "position"), singles=False)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    payload["gpt2_small"] = {"intervene_s": time.perf_counter() - start, "peak_gib": peak}
+    seconds = time.perf_counter() - start
+    peaks = [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20]
     deep = BertModel(BertConfig(hidden_size=192, num_hidden_layers=32, num_attention_heads=12, intermediate_size=384))
     head_modes(record(deep.eval(), [{"input_ids": torch.randint(5, 30000, (4, 512))} for _ in range(3)]))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    payload["length_512_layers_32"] = {"peak_gib": peak, "all_patterns_gib": 3 * 4 * 32 * 12 * 512 * 512 * 4 / 2**30}
-    return payload
+    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+    return {
+        "gpt2_small": {"intervene_s": seconds, "peak_gib": peaks[0]},
+        "length_512_layers_32": {"peak_gib": peaks[1], "all_patterns_gib": 3 * 4 * 32 * 12 * 512 * 512 * 4 / 2**30},
+    }
 
 
 def million() -> dict[str, float]:

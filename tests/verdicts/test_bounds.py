@@ -355,6 +355,7 @@ def test_head_count_balls_are_disjoint_and_inside(seed):
 
 def test_head_count_knows_spheres_from_ellipsoids():
     """c |x - z|^2 alone has every distance around z; a quadratic that is 10% flatter along one axis is refused."""
+
     def of(*curvatures, kind="min"):
         term = targets.Extremum(targets.TreeScore((targets.Polynomial.quadratic(np.diag(curvatures)),), (), 2), kind)
         return list(bounds._spheres(term))

@@ -48,7 +48,7 @@ class PowerRule:
         tail = self.tail_scale * ratio ** (ORDERS + 1) / (1.0 - ratio)
         return float(self.defects @ powers) * (1.0 + 1e-13) + tail
 
-    def __call__(self, u: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    def __call__(self, u: Float[np.ndarray, " ..."]) -> Float[np.ndarray, " ..."]:
         """The rule itself, without the constant sum_j 2 c_j T(b) of even powers."""
         z = np.multiply.outer(u, self.slopes)
         if not self.mirrored:

@@ -32,7 +32,7 @@ class Feature:
     positions: Sequence[int]
     parts: tuple[Polynomial, ...]  # d polynomials of one variable
 
-    def __call__(self, x: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "..."]:
+    def __call__(self, x: Float[np.ndarray, "... d"]) -> Float[np.ndarray, " ..."]:
         total: np.ndarray = sum(part(x[..., j, None])[..., 0] for j, part in enumerate(self.parts))
         return total
 
@@ -40,7 +40,6 @@ class Feature:
         """sum_j sup |g_j''| over the box, from the triangle inequality on the monomials."""
         radius = max(abs(low), abs(high))
         return float(sum(part.derivative(0).derivative(0).bound(radius)[0] for part in self.parts))
-
 
     def size(self, low: float, high: float) -> float:
         """sup |feature| over the box and more: the sum over its monomials, which bounds what its evaluation rounds."""

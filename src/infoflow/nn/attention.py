@@ -24,7 +24,7 @@ def attention(
     k: Float[Tensor, "... keys r"],
     v: Float[Tensor, "... keys n"],
     scale: float | Tensor = 1.0,
-    mask: Bool[Tensor, "..."] | None = None,
+    mask: Bool[Tensor, " ..."] | None = None,
     hard: bool = False,
 ) -> Attended:
     """Softmax attention with an explicit scale; `mask` (broadcast to queries x keys) is True where a key is visible.

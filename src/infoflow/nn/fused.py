@@ -17,7 +17,7 @@ def attention_values(
     k: Float[Tensor, "... keys r"],
     v: Float[Tensor, "... keys n"],
     scale: float = 1.0,
-    mask: Bool[Tensor, "..."] | None = None,
+    mask: Bool[Tensor, " ..."] | None = None,
     hard: bool = False,
 ) -> Float[Tensor, "... queries n"]:
     """`attention(...).values` when nobody asks for the weights."""

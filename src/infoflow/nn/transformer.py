@@ -123,7 +123,7 @@ class AttentionLayer(nn.Module):
         T: int,
         cls_only: bool,
         states: States | None,
-        visible: Bool[Tensor, "..."] | None = None,
+        visible: Bool[Tensor, " ..."] | None = None,
     ) -> Tensor:
         """x holds the T tokens and, behind them, the CLS when there is one; returns x' for the CLS only or for all."""
         asked = x[..., T:, :] if cls_only else x

@@ -146,13 +146,13 @@ def bag_of_tokens(rows: Sequence[Sequence[int]]) -> Float[Tensor, "N words"]:
     return torch.nn.functional.normalize(weights, dim=-1)
 
 
-def _numbered(strings: Sequence[str] | None, count: int) -> Int[Tensor, "N"]:
+def _numbered(strings: Sequence[str] | None, count: int) -> Int[Tensor, " N"]:
     """Equal texts get equal numbers; without texts every string is its own."""
     names: dict[str, int] = {}
     return torch.arange(count) if strings is None else torch.tensor([names.setdefault(s, len(names)) for s in strings])
 
 
-def _no_pair(rows: Int[Tensor, "n"], label: np.ndarray, texts: Int[Tensor, "N"]) -> Bool[Tensor, "n N"]:
+def _no_pair(rows: Int[Tensor, " n"], label: np.ndarray, texts: Int[Tensor, " N"]) -> Bool[Tensor, "n N"]:
     """True where the string of a row and another have one label or one text."""
     marks = torch.from_numpy(np.asarray(label))
     return (marks[rows, None] == marks[None]) | (texts[rows, None] == texts[None])

@@ -14,7 +14,7 @@ def draws(documents: int, seed: int = 0, count: int = DRAWS) -> Float[np.ndarray
 
 
 def ratio_interval(
-    totals: Float[np.ndarray, "documents"], counts: Float[np.ndarray, "documents"], seed: int = 0
+    totals: Float[np.ndarray, " documents"], counts: Float[np.ndarray, " documents"], seed: int = 0
 ) -> tuple[float, float, float]:
     """sum(totals)/sum(counts) with the central 95% of its bootstrap law: (value, low, high).
 

@@ -90,7 +90,7 @@ class Planted:
                 for consumer in consumers:
                     consumer(step)
 
-    def order(self, document: int) -> Int[np.ndarray, "T"]:
+    def order(self, document: int) -> Int[np.ndarray, " T"]:
         """Place t of the twin holds token order[t] of the document."""
         drawn = 1 + np.random.default_rng((self.seed, 2, document)).permutation(self.T - 1)
         return np.concatenate([[0], drawn])
@@ -176,13 +176,13 @@ def _best(scores: np.ndarray, visible: np.ndarray, count: int) -> Float[np.ndarr
     return (visible & (ranked >= edge)).astype(float)
 
 
-def _places(offset: int, T: int) -> Int[np.ndarray, "T"]:
+def _places(offset: int, T: int) -> Int[np.ndarray, " T"]:
     """t - offset; at the edge a head looks at itself."""
     keys = np.arange(T) - offset
     return np.where((keys >= 0) & (keys < T), keys, np.arange(T))
 
 
-def _at(keys: Int[np.ndarray, "T"], T: int) -> Float[np.ndarray, "T T"]:
+def _at(keys: Int[np.ndarray, " T"], T: int) -> Float[np.ndarray, "T T"]:
     return (np.arange(T)[None] == keys[:, None]).astype(float)
 
 

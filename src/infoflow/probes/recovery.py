@@ -38,7 +38,7 @@ class Sums:
         self.B = torch.zeros(inputs + 1, outputs, dtype=torch.float64)
         self.rows = 0
 
-    def add(self, z: Float[Tensor, "N z"], y: Float[Tensor, "N d"], weight: Float[Tensor, "N"] | None) -> None:
+    def add(self, z: Float[Tensor, "N z"], y: Float[Tensor, "N d"], weight: Float[Tensor, " N"] | None) -> None:
         z, y = z.double(), y.double()
         scaled = z if weight is None else z * weight[:, None]
         self.A += (scaled.T @ z).cpu()

@@ -33,7 +33,7 @@ class Step:
     v: Float[Tensor, "B h K m"]
     weights: Float[Tensor, "B h Q K"]
     scale: float
-    visible: Bool[Tensor, "..."] | None  # True where a key may be seen; broadcasts to (B, h, Q, K)
+    visible: Bool[Tensor, " ..."] | None  # True where a key may be seen; broadcasts to (B, h, Q, K)
     asked: Bool[Tensor, "B Q"] | None = None  # False at padding; None: every query counts
     sinks: Bool[Tensor, "B K"] | None = None  # first and separator tokens; None: the input has none
     tokens: Float[Tensor, "B K d"] | None = None  # the input vectors, where tokens are vectors

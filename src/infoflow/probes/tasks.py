@@ -17,8 +17,8 @@ from infoflow.probes.record import Batch
 
 
 class Measured(NamedTuple):
-    totals: Float[np.ndarray, "documents"]
-    counts: Float[np.ndarray, "documents"]
+    totals: Float[np.ndarray, " documents"]
+    counts: Float[np.ndarray, " documents"]
 
     @property
     def loss(self) -> float:
@@ -89,7 +89,7 @@ class Retrieval:
 
     questions: list[Batch]
     sentences: list[Batch]
-    answer: Int[np.ndarray, "questions"]
+    answer: Int[np.ndarray, " questions"]
     pools: list[tuple[np.ndarray, np.ndarray]]
     temperature: float | None = None
 

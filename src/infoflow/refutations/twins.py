@@ -138,7 +138,7 @@ def _nested_cells(g: Encoder, samples: int) -> tuple[np.ndarray, np.ndarray] | N
     return low, high
 
 
-def winding(g: Encoder, low: Float[np.ndarray, "2"], high: Float[np.ndarray, "2"], samples: int) -> int:
+def winding(g: Encoder, low: Float[np.ndarray, " 2"], high: Float[np.ndarray, " 2"], samples: int) -> int:
     """Turns of g around 0 along the boundary of a rectangle, counted over points close enough to follow the angle."""
     corners = np.array([low, [high[0], low[1]], high, [low[0], high[1]], low])
     total = 0.0

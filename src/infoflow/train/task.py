@@ -291,7 +291,7 @@ def source_of(spelling: str) -> str | None:
     return None
 
 
-def entropies(output: Float[Tensor, "M *places classes"], y: Int[Tensor, "M *places"]) -> Float[Tensor, "M *places"]:
+def entropies(output: Float[Tensor, "M *places classes"], y: Int[Tensor, " M *places"]) -> Float[Tensor, " M *places"]:
     """Cross-entropy of every place, zero where the label is ignored."""
     flat = nn.functional.cross_entropy(
         output.reshape(-1, output.shape[-1]), y.reshape(-1), ignore_index=IGNORED, reduction="none"
@@ -299,7 +299,7 @@ def entropies(output: Float[Tensor, "M *places classes"], y: Int[Tensor, "M *pla
     return flat.view(y.shape)
 
 
-def wrong(output: Float[Tensor, "M *places classes"], y: Int[Tensor, "M *places"]) -> Float[Tensor, "M *places"]:
+def wrong(output: Float[Tensor, "M *places classes"], y: Int[Tensor, " M *places"]) -> Float[Tensor, " M *places"]:
     """1 where the largest output is not the label, 0 where it is or the label is ignored; NaN where outputs are."""
     missed = ((output.argmax(-1) != y) & (y != IGNORED)).to(output.dtype)
     return torch.where(output.isfinite().all(-1), missed, torch.nan)

@@ -40,7 +40,7 @@ def softmax(a: Float[ndarray, "... n"]) -> Float[ndarray, "... n"]:
     return weights / weights.sum(-1, keepdims=True)
 
 
-def boltz(a: Float[ndarray, "... n"]) -> Float[ndarray, "..."]:
+def boltz(a: Float[ndarray, "... n"]) -> Float[ndarray, " ..."]:
     """sum_i a_i softmax(a)_i; a masked entry (-inf) contributes 0, as 0 * (-inf) = 0 in (133)."""
     return (np.where(np.isneginf(a), 0.0, a) * softmax(a)).sum(-1)
 

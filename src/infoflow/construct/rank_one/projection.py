@@ -55,7 +55,7 @@ def satisfies_lemma(tokens: Float[ndarray, "m d"], vector: Float[ndarray, " d"])
     return True
 
 
-def key_quality(p: Float[ndarray, "m *k"]) -> Float[ndarray, " *k"]:
+def key_quality(p: Float[ndarray, " m *k"]) -> Float[ndarray, " *k"]:
     """Smallest gap over largest magnitude; 1 for a single token (nothing to separate)."""
     if len(p) < 2:
         return np.ones(p.shape[1:])
@@ -63,7 +63,7 @@ def key_quality(p: Float[ndarray, "m *k"]) -> Float[ndarray, " *k"]:
     return quality
 
 
-def query_quality(q: Float[ndarray, "m *k"]) -> Float[ndarray, " *k"]:
+def query_quality(q: Float[ndarray, " m *k"]) -> Float[ndarray, " *k"]:
     size = np.abs(q)
     quality: ndarray = size.min(0) / size.max(0)
     return quality
@@ -99,7 +99,7 @@ def find_projection(
     return max(candidates, key=lambda found: found.quality)
 
 
-def _unit(vectors: Float[ndarray, "d *k"]) -> Float[ndarray, "d *k"]:
+def _unit(vectors: Float[ndarray, " d *k"]) -> Float[ndarray, " d *k"]:
     unit: ndarray = vectors / np.linalg.norm(vectors, axis=0)
     return unit
 

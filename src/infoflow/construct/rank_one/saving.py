@@ -223,7 +223,7 @@ def _load(tensors: dict[str, Tensor], header: dict[str, Any]) -> tuple[Transform
     return network, contexts_of(vocabulary.numpy(), index, mask)
 
 
-def _integers(tensor: Tensor, name: str) -> Int[ndarray, "..."]:
+def _integers(tensor: Tensor, name: str) -> Int[ndarray, " ..."]:
     values: ndarray = tensor.numpy()
     if not np.isfinite(values).all() or (values != np.rint(values)).any() or np.abs(values).max(initial=0) > 2**31:
         raise InfoFlowError(f"expected integers in {name}, got other numbers; the file is damaged.")

@@ -45,7 +45,7 @@ class Anchors:
     def interpolation_error(self) -> float:
         return self.spacing if self.kind == "paper" else self.spacing / 2
 
-    def points(self, dtype: torch.dtype = torch.float64) -> Float[Tensor, "p"]:
+    def points(self, dtype: torch.dtype = torch.float64) -> Float[Tensor, " p"]:
         return self.first + self.spacing * torch.arange(self.p, dtype=dtype)
 
 

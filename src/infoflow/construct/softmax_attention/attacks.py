@@ -12,7 +12,7 @@ from infoflow.errors import InfoFlowError
 LIMIT = 20_000  # anchors visited one by one; beyond it, the ends and a random part
 
 
-def probes_of_interval(first: float, spacing: float, p: int, a: float, b: float) -> Float[Tensor, "points"]:
+def probes_of_interval(first: float, spacing: float, p: int, a: float, b: float) -> Float[Tensor, " points"]:
     """Anchors, midpoints, both by +-1e-9 and +-spacing/1000, quarter points, both ends, far outside."""
     if p <= LIMIT:
         k = torch.arange(-2, p + 2, dtype=torch.float64)
@@ -28,8 +28,8 @@ def probes_of_interval(first: float, spacing: float, p: int, a: float, b: float)
 
 
 def worst(
-    error: Callable[[Float[Tensor, "points"]], Float[Tensor, "points"]],
-    points: Float[Tensor, "points"],
+    error: Callable[[Float[Tensor, " points"]], Float[Tensor, " points"]],
+    points: Float[Tensor, " points"],
     seed: int,
     seconds: float,
 ) -> float:

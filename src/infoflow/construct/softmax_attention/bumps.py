@@ -20,7 +20,7 @@ from torch import Tensor
 from infoflow.errors import InfoFlowError
 
 
-def centres(B: float, g: int) -> Float[Tensor, "g"]:
+def centres(B: float, g: int) -> Float[Tensor, " g"]:
     return B * (2 * torch.arange(g, dtype=torch.float64) + 1 - g) / g
 
 
@@ -37,7 +37,7 @@ def check_grid(B: float, g: int, delta: float) -> None:
 class ReluBumps:
     """f maps (..., N) to (...)."""
 
-    f: Callable[[Float[Tensor, "... N"]], Float[Tensor, "..."]]
+    f: Callable[[Float[Tensor, "... N"]], Float[Tensor, " ..."]]
     N: int
     g: int
     delta: float
@@ -46,7 +46,7 @@ class ReluBumps:
     def __post_init__(self) -> None:
         check_grid(self.B, self.g, self.delta)
 
-    def fast(self, x: Float[Tensor, "... N"]) -> Float[Tensor, "..."]:
+    def fast(self, x: Float[Tensor, "... N"]) -> Float[Tensor, " ..."]:
         """Only the cell that holds x can answer."""
         q = torch.floor((x + self.B) * self.g / (2 * self.B)).clamp(0, self.g - 1).to(torch.int64)
         v = centres(self.B, self.g)[q]
@@ -54,7 +54,7 @@ class ReluBumps:
         phi = ((u + 1) / self.delta).clamp(0, 1) + ((1 - u) / self.delta).clamp(0, 1) - 1
         return self.f(v) * torch.relu(phi.sum(-1) - self.N + 1)
 
-    def layers(self) -> list[tuple[Float[Tensor, "out in"], Float[Tensor, "out"]]]:
+    def layers(self) -> list[tuple[Float[Tensor, "out in"], Float[Tensor, " out"]]]:
         """(weight, bias) of the two hidden ReLU layers (4Ng, then g^N units) and of the read-out."""
         N, g, delta, B = self.N, self.g, self.delta, self.B
         if g**N > 100_000:
@@ -75,7 +75,7 @@ class ReluBumps:
         zero = torch.zeros(1, dtype=torch.float64)
         return [(first.reshape(-1, N), bias.reshape(-1)), (second.reshape(g**N, -1), second_bias), (read[None], zero)]
 
-    def explicit(self, x: Float[Tensor, "... N"]) -> Float[Tensor, "..."]:
+    def explicit(self, x: Float[Tensor, "... N"]) -> Float[Tensor, " ..."]:
         hidden = x
         *layers, (weight, bias) = self.layers()
         for inner, shift in layers:

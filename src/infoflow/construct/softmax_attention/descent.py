@@ -35,7 +35,7 @@ class Run:
     exact: Float[Tensor, "steps_1 d"]
 
     @property
-    def w(self) -> Float[Tensor, "d"]:
+    def w(self) -> Float[Tensor, " d"]:
         return self.path[-1]
 
     @property
@@ -70,7 +70,7 @@ class InContextDescent:
     def heads(self) -> int:
         return self.steps * self.heads_per_step
 
-    def gradient(self, problem: Problem, w: Float[Tensor, "d"]) -> Float[Tensor, "d"]:
+    def gradient(self, problem: Problem, w: Float[Tensor, " d"]) -> Float[Tensor, " d"]:
         """The attention layer's gradient, structure exploited."""
         parts = self.gradient_heads.coordinates(w @ problem.x, problem.y, problem.x)
         return parts.sum(1) / self.n + self.ridge * w
@@ -83,7 +83,7 @@ class InContextDescent:
             path.append(w)
         return Run(torch.stack(path), exact_descent(self.loss, problem, self.eta, self.steps, self.ridge))
 
-    def predict(self, problem: Problem, x_u: Float[Tensor, "d"]) -> float:
+    def predict(self, problem: Problem, x_u: Float[Tensor, " d"]) -> float:
         """w_T . x_u, read by one more table head at the new column."""
         z = self.run(problem).w @ x_u
         self.identity.check(z)

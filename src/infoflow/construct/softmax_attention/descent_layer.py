@@ -26,7 +26,7 @@ class TableAffine:
     M1: Float[Tensor, "D rows"]
     M2: Float[Tensor, "D rows"]
     C: Float[Tensor, "D p"]
-    L: Float[Tensor, "p"]
+    L: Float[Tensor, " p"]
 
     def __call__(self, S: Float[Tensor, "rows columns"]) -> Float[Tensor, "D p"]:
         out = self.C + (self.M2 @ S[:, :1]) * self.L
@@ -35,7 +35,7 @@ class TableAffine:
 
 
 def state(
-    problem: Problem, w: Float[Tensor, "d"], x_u: Float[Tensor, "d"] | None = None
+    problem: Problem, w: Float[Tensor, " d"], x_u: Float[Tensor, " d"] | None = None
 ) -> Float[Tensor, "rows columns"]:
     x, y = problem.x, problem.y
     if x_u is not None:
@@ -44,7 +44,7 @@ def state(
     return torch.cat([x, y[None], w[:, None].expand(-1, columns), torch.ones(1, columns, dtype=x.dtype)])
 
 
-def table_affine(d: int, a: float, b: float, shift: Float[Tensor, "d"], piece: Table) -> TableAffine:
+def table_affine(d: int, a: float, b: float, shift: Float[Tensor, " d"], piece: Table) -> TableAffine:
     """`shift` is +- a tau e_r, the coefficients of x in the row that carries b y."""
     rows, D, L = 2 * d + 2, 2 * d + 5, piece.anchors
     M1, M2 = torch.zeros(D, rows, dtype=torch.float64), torch.zeros(D, rows, dtype=torch.float64)

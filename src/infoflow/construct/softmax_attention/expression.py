@@ -119,7 +119,7 @@ def _product_rule(factors: Sequence[Node], slopes: Sequence[Node]) -> tuple[Node
     return multiply(left, right), add(multiply(left_slope, right), multiply(left, right_slope))
 
 
-def evaluate(node: Node, X: Float[ndarray, "... d n"]) -> Float[ndarray, "..."]:
+def evaluate(node: Node, X: Float[ndarray, "... d n"]) -> Float[ndarray, " ..."]:
     if node.kind == "number":
         return np.full(X.shape[:-2], node.value)
     if node.kind == "variable":
@@ -168,7 +168,7 @@ class Expression:
     d: int
     n: int
 
-    def __call__(self, X: Float[ndarray, "... d n"]) -> Float[ndarray, "..."]:
+    def __call__(self, X: Float[ndarray, "... d n"]) -> Float[ndarray, " ..."]:
         with np.errstate(all="ignore"):
             return evaluate(self.tree, X)
 

@@ -37,13 +37,13 @@ class Branch:
     b: float
     pieces: tuple[tuple[float, Table], ...]
 
-    def __call__(self, z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def __call__(self, z: Float[Tensor, " ..."]) -> Float[Tensor, " ..."]:
         total = torch.zeros_like(z)
         for weight, piece in self.pieces:
             total = total + weight * piece(z)
         return total
 
-    def check(self, z: Float[Tensor, "..."]) -> None:
+    def check(self, z: Float[Tensor, " ..."]) -> None:
         for _, piece in self.pieces:
             piece.check(z)
 

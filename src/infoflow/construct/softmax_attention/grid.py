@@ -200,7 +200,7 @@ class GridApproximator:
         check_finite("the values of f", values)
         return values
 
-    def _levels(self, index: Int[Tensor, "cells"]) -> Int[Tensor, "cells N"]:
+    def _levels(self, index: Int[Tensor, " cells"]) -> Int[Tensor, "cells N"]:
         powers = torch.tensor([self.g ** (self.N - 1 - j) for j in range(self.N)])
         return (index[:, None] // powers) % self.g
 
@@ -229,7 +229,7 @@ class GridApproximator:
         query = rows[:, :, 0].sum(-1)  # R of the first cell, the column that W_O reads
         return torch.softmax(self.beta * query[:, None, None] * rows, -1)
 
-    def fast(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "..."]:
+    def fast(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, " ..."]:
         self._check(X)
         flat = X.reshape(-1, self.d, self.n)
         if self.lazy:
@@ -299,7 +299,7 @@ class GridApproximator:
             heads.append(Head(score, score, W_V, W_O))
         return heads
 
-    def explicit(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "..."]:
+    def explicit(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, " ..."]:
         """Through the real matrices, for verification."""
         self._check(X)
         if self.cells > LARGEST_EXPLICIT:
@@ -330,7 +330,7 @@ class GridApproximator:
             inner = 64 * self.N * self.first_c * self.anchors.p**2 * self.g / self.delta * self.beta * self.N
         return 16 * UNIT * (largest + inner) * 2 * float(self.table.abs().max())
 
-    def error(self, X: Float[Tensor, "batch d n"]) -> Float[Tensor, "batch"]:
+    def error(self, X: Float[Tensor, "batch d n"]) -> Float[Tensor, " batch"]:
         """Largest entry of |net - f|."""
         gap = (self.fast(X) - self.f(X).reshape(X.shape if self.outputs > 1 else X.shape[:-2])).abs()
         return gap if self.outputs == 1 else gap.flatten(1).amax(1)

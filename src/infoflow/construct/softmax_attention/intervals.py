@@ -16,8 +16,8 @@ LARGEST = np.finfo(np.float64).max
 
 @dataclass(frozen=True)
 class Interval:
-    low: Float[ndarray, "..."]
-    high: Float[ndarray, "..."]
+    low: Float[ndarray, " ..."]
+    high: Float[ndarray, " ..."]
 
     def __add__(self, other: "Interval") -> "Interval":
         return wide(self.low + other.low, self.high + other.high)

@@ -26,13 +26,13 @@ def beta_pair(gamma: float, n: int, eps: float) -> float:
     return _beta(gamma, n - 2, eps, "the gap x_(1) - x_(3)")
 
 
-def error_unique(scores: Float[ndarray, "n"], beta: float) -> float:
+def error_unique(scores: Float[ndarray, " n"], beta: float) -> float:
     """|softmax(beta x) - e_1|_inf = S/(1+S), S = sum_{j>1} exp(-beta (x_(1) - x_j)); the l1 distance is twice this."""
     rest = np.exp(-beta * (scores.max() - np.delete(scores, scores.argmax()))).sum()
     return float(rest / (1 + rest))
 
 
-def error_pair(scores: Float[ndarray, "n"], beta: float) -> float:
+def error_pair(scores: Float[ndarray, " n"], beta: float) -> float:
     """|softmax(beta x) - s e_1 - (1-s) e_2|_inf, exactly.
 
     With E = exp(-beta delta) and S the mass of the others, the leader loses S/((1+E)(1+E+S)) and each other entry

@@ -19,8 +19,8 @@ from torch import Tensor
 from infoflow.construct.softmax_attention.table_head import Derivatives
 from infoflow.errors import InfoFlowError, unknown
 
-Scalar = Callable[[Float[Tensor, "..."]], Float[Tensor, "..."]]
-Pair = Callable[[Float[Tensor, "..."], Float[Tensor, "..."]], Float[Tensor, "..."]]
+Scalar = Callable[[Float[Tensor, " ..."]], Float[Tensor, " ..."]]
+Pair = Callable[[Float[Tensor, " ..."], Float[Tensor, " ..."]], Float[Tensor, " ..."]]
 FORMS = ("residual", "margin", "general")
 
 
@@ -37,12 +37,12 @@ class Loss:
     curvature: float | None = None
     convex: bool = False
 
-    def losses(self, s: Float[Tensor, "..."], y: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def losses(self, s: Float[Tensor, " ..."], y: Float[Tensor, " ..."]) -> Float[Tensor, " ..."]:
         if self.form == "general":
             return self.value(s, y)
         return self.value(s - y if self.form == "residual" else y * s)
 
-    def slopes(self, s: Float[Tensor, "..."], y: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def slopes(self, s: Float[Tensor, " ..."], y: Float[Tensor, " ..."]) -> Float[Tensor, " ..."]:
         """dl/ds."""
         if self.form == "general":
             return self.slope(s, y)

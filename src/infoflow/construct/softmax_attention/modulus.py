@@ -48,5 +48,5 @@ def of_lipschitz(constant: float, N: int, B: float) -> Modulus:
     return Modulus(constant, 2 * B * constant, constant * N)
 
 
-def on_tensors(f: Expression, X: Float[Tensor, "... d n"]) -> Float[Tensor, "..."]:
+def on_tensors(f: Expression, X: Float[Tensor, "... d n"]) -> Float[Tensor, " ..."]:
     return torch.from_numpy(np.ascontiguousarray(f(X.numpy())))

@@ -31,8 +31,8 @@ from infoflow.errors import InfoFlowError
 class MultiHeadTruncatedLinear:
     """`w` is (d,), or (n, d) with gated heads (n H of them, inputs within `radius`); `t` a scalar or (n,)."""
 
-    w: Float[Tensor, "..."]
-    t: Float[Tensor, "..."]
+    w: Float[Tensor, " ..."]
+    t: Float[Tensor, " ..."]
     a: float
     b: float
     n: int
@@ -145,12 +145,12 @@ class MultiHeadTruncatedLinear:
         product = (self.w.mT * X).sum(-2) if self.gated else self.w @ X
         return product + self.t
 
-    def response(self, z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def response(self, z: Float[Tensor, " ..."]) -> Float[Tensor, " ..."]:
         """All heads that have weight at z: the owner and the neighbours whose leak exp(-c(1 + 2m(r-1))) is visible."""
         reach = 1 + math.ceil(max(0.0, (42 / self.c - 1) / (2 * self.m)))
         return in_chunks(lambda piece: self._heads_near(piece, reach), z)
 
-    def _heads_near(self, z: Float[Tensor, "tokens"], reach: int) -> Float[Tensor, "tokens"]:
+    def _heads_near(self, z: Float[Tensor, " tokens"], reach: int) -> Float[Tensor, " tokens"]:
         owner = torch.floor((z - self.a) / (self.spacing * self.m)).clamp(0, self.H - 1).to(torch.int64)
         total = torch.zeros_like(z)
         for step in range(-reach, reach + 1):
@@ -194,8 +194,8 @@ class MultiHeadTruncatedLinear:
 
 
 def multi_head_truncated_linear(
-    w: Float[Tensor, "..."] | list[float],
-    t: Float[Tensor, "..."] | float | list[float],
+    w: Float[Tensor, " ..."] | list[float],
+    t: Float[Tensor, " ..."] | float | list[float],
     a: float,
     b: float,
     *,

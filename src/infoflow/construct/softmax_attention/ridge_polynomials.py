@@ -80,7 +80,7 @@ def general_heads(
 
 
 def _tensor(P: Chebyshev):  # type: ignore[no-untyped-def]
-    def call(z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def call(z: Float[Tensor, " ..."]) -> Float[Tensor, " ..."]:
         return torch.from_numpy(np.ascontiguousarray(P(z.numpy())))
 
     return call

@@ -33,8 +33,8 @@ def shared_affine(X: Float[Tensor, "... d n"], anchors: Anchors) -> Float[Tensor
 
 
 def range_head(
-    w: Float[Tensor, "d"],
-    t: Float[Tensor, "n"],
+    w: Float[Tensor, " d"],
+    t: Float[Tensor, " n"],
     anchors: Anchors,
     c: float,
     W_O: Float[Tensor, "p out"],
@@ -101,8 +101,8 @@ class SummedRange:
 
 
 def summed_range(
-    w: Float[Tensor, "d"] | list[float],
-    t: Float[Tensor, "n"] | list[float],
+    w: Float[Tensor, " d"] | list[float],
+    t: Float[Tensor, " n"] | list[float],
     a: float,
     b: float,
     *,

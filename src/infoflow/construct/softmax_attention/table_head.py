@@ -26,7 +26,7 @@ from infoflow.construct.softmax_attention.heads import Head
 from infoflow.construct.softmax_attention.window import UNIT, half_width, in_chunks, overshoot, selected, tail
 from infoflow.errors import InfoFlowError
 
-Function = Callable[[Float[Tensor, "..."]], Float[Tensor, "..."]]
+Function = Callable[[Float[Tensor, " ..."]], Float[Tensor, " ..."]]
 
 
 def extension(c: float) -> int:
@@ -38,7 +38,7 @@ def extension(c: float) -> int:
 class Table:
     """Anchors first + D k with values; exact domain [low, high] for z, everything else is refused by `check`."""
 
-    values: Float[Tensor, "p"]
+    values: Float[Tensor, " p"]
     first: float
     spacing: float
     c: float
@@ -50,7 +50,7 @@ class Table:
         return len(self.values)
 
     @property
-    def anchors(self) -> Float[Tensor, "p"]:
+    def anchors(self) -> Float[Tensor, " p"]:
         return self.first + self.spacing * torch.arange(self.p, dtype=torch.float64)
 
     @property
@@ -62,13 +62,13 @@ class Table:
         """lambda, the coefficient of (z - L_k)^2."""
         return self.c / self.spacing**2
 
-    def __call__(self, z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def __call__(self, z: Float[Tensor, " ..."]) -> Float[Tensor, " ..."]:
         def one_piece(piece: Tensor) -> Tensor:
             return selected(piece, lambda k: self.values[k], self.first, self.spacing, self.c, 0, self.p - 1)
 
         return in_chunks(one_piece, z)
 
-    def check(self, z: Float[Tensor, "..."]) -> None:
+    def check(self, z: Float[Tensor, " ..."]) -> None:
         low, high = float(z.min()), float(z.max())
         if not (low >= self.low and high <= self.high):
             raise InfoFlowError(
@@ -215,7 +215,7 @@ def _taylor_slope(spacing: float, c: float, sups: list[float | None]) -> float:
 class TableHead:
     """A table behind w.x + t, with its matrices: A(X) has rows X, ones on the first n columns, L, L^2, V."""
 
-    def __init__(self, table: Table, w: Float[Tensor, "d"], t: float, n: int, certificate: Certificate, F: Function):
+    def __init__(self, table: Table, w: Float[Tensor, " d"], t: float, n: int, certificate: Certificate, F: Function):
         if table.p < n:
             raise InfoFlowError(f"expected p >= n anchors (one column per token), got p={table.p}, n={n}; raise p.")
         check_finite("w", w)
@@ -268,7 +268,7 @@ def table_head(
     high: float,
     p: int,
     *,
-    w: Float[Tensor, "d"] | list[float],
+    w: Float[Tensor, " d"] | list[float],
     t: float = 0.0,
     n: int = 1,
     c: float = 0.5,
@@ -297,7 +297,7 @@ def table_head(
     return TableHead(built, torch.as_tensor(w, dtype=torch.float64), t, n, certificate, F)
 
 
-def soft_range(a: float, b: float, p: int, *, w: Float[Tensor, "d"] | list[float], n: int = 1) -> TableHead:
+def soft_range(a: float, b: float, p: int, *, w: Float[Tensor, " d"] | list[float], n: int = 1) -> TableHead:
     """Range_[a,b] for every real z, with a and b among the anchors, clipped values beyond, at c = 2 (it errs least).
 
     T is increasing in z; for z <= a it is at most T(a) = a + D sum_m m exp(-c m^2) / sum_k exp(-c k^2), and inside the

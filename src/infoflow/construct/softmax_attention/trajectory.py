@@ -27,8 +27,8 @@ class Problem:
     """x is d x n (tokens are columns), y has n entries, w0 has d."""
 
     x: Float[Tensor, "d n"]
-    y: Float[Tensor, "n"]
-    w0: Float[Tensor, "d"]
+    y: Float[Tensor, " n"]
+    w0: Float[Tensor, " d"]
 
     def __post_init__(self) -> None:
         d, n = self.x.shape if self.x.ndim == 2 else (0, 0)
@@ -42,11 +42,11 @@ class Problem:
                 raise InfoFlowError(f"expected finite numbers in {name}, got nan or infinity; correct the data.")
 
     @property
-    def norms(self) -> Float[Tensor, "n"]:
+    def norms(self) -> Float[Tensor, " n"]:
         return self.x.norm(dim=0)
 
 
-def gradient(loss: Loss, problem: Problem, w: Float[Tensor, "d"], ridge: float = 0.0) -> Float[Tensor, "d"]:
+def gradient(loss: Loss, problem: Problem, w: Float[Tensor, " d"], ridge: float = 0.0) -> Float[Tensor, " d"]:
     return problem.x @ loss.slopes(w @ problem.x, problem.y) / len(problem.y) + ridge * w
 
 
@@ -109,7 +109,7 @@ def _a_priori(loss: Loss, problem: Problem, eta: float, steps: int, ridge: float
     return best
 
 
-def _minimise(loss: Loss, problem: Problem, ridge: float, rho: float) -> Float[Tensor, "d"] | None:
+def _minimise(loss: Loss, problem: Problem, ridge: float, rho: float) -> Float[Tensor, " d"] | None:
     """Newton's method on L + rho |w - w0|^2/2 with halved steps; any result is usable, a good one is tight."""
     w = problem.w0
     eye = torch.eye(len(w), dtype=w.dtype)

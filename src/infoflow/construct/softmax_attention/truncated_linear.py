@@ -35,8 +35,8 @@ EXPLICIT_LIMIT = 4096  # anchors; the explicit head forms p x p scores, for veri
 class TruncatedLinear:
     """`w` is (d,) for all tokens or (n, d); `t` a scalar tensor or (n,). `n` is the number of tokens."""
 
-    w: Float[Tensor, "..."]
-    t: Float[Tensor, "..."]
+    w: Float[Tensor, " ..."]
+    t: Float[Tensor, " ..."]
     anchors: Anchors
     n: int
     beta: float
@@ -93,7 +93,7 @@ class TruncatedLinear:
             return self.w.to(X.dtype) @ X + self.t.to(X.dtype)
         return (self.w.to(X.dtype).mT * X).sum(-2) + self.t.to(X.dtype)
 
-    def response(self, z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def response(self, z: Float[Tensor, " ..."]) -> Float[Tensor, " ..."]:
         """The head as a function of z = w.x + t, by the anchors around z."""
         grid = self.anchors
 
@@ -171,8 +171,8 @@ class TruncatedLinear:
 
 
 def truncated_linear(
-    w: Float[Tensor, "..."] | list[float],
-    t: Float[Tensor, "..."] | float | list[float],
+    w: Float[Tensor, " ..."] | list[float],
+    t: Float[Tensor, " ..."] | float | list[float],
     a: float,
     b: float,
     eps: float | None = None,

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-Values = Callable[[Int[Tensor, "..."]], Float[Tensor, "..."]]
+Values = Callable[[Int[Tensor, " ..."]], Float[Tensor, " ..."]]
 CHUNK = 1 << 14  # tokens at a time: the temporaries stay in cache
 SMALL_C = 0.05  # below it more than 60 anchors have weight, and the sums below are bounded by integrals
 UNIT = 2.0**-53  # half an ulp of 1 in float64
@@ -26,14 +26,14 @@ def half_width(c: float) -> int:
 
 
 def selected(
-    z: Float[Tensor, "..."],
+    z: Float[Tensor, " ..."],
     values: Values,
     first: float,
     spacing: float,
     c: float,
-    low: int | Int[Tensor, "..."],
-    high: int | Int[Tensor, "..."],
-) -> Float[Tensor, "..."]:
+    low: int | Int[Tensor, " ..."],
+    high: int | Int[Tensor, " ..."],
+) -> Float[Tensor, " ..."]:
     """sum_k s_k(z) values(k) over the anchors low..high (inclusive; may differ from token to token)."""
     near = torch.round((z - first) / spacing)
     near = torch.minimum(torch.maximum(near, _like(low, near)), _like(high, near))
@@ -49,8 +49,8 @@ def selected(
 
 
 def in_chunks(
-    function: Callable[[Float[Tensor, "tokens"]], Float[Tensor, "tokens"]], z: Float[Tensor, "..."]
-) -> Float[Tensor, "..."]:
+    function: Callable[[Float[Tensor, " tokens"]], Float[Tensor, " tokens"]], z: Float[Tensor, " ..."]
+) -> Float[Tensor, " ..."]:
     flat = z.reshape(-1)
     if flat.numel() <= CHUNK:
         return function(flat).reshape(z.shape)
