@@ -42,7 +42,7 @@ unit: .venv/.installed-dev
 	@echo "== creating .venv"
 	@$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "infoflow needs Python 3.11 or later"'
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet uv 2>/dev/null || echo "uv is not to be had; pip installs instead"
+	@$(BIN)/python -m pip install --quiet uv 2>/dev/null || echo "uv could not be installed; using pip instead"
 
 .venv/.installed: .venv/bin/python pyproject.toml constraints.txt
 	@echo "== installing infoflow (about half a minute)"

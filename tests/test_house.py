@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "infoflow"
 BASE = ["errors", "arguments", "architecture", "cost", "files", "kernels"]
-BASE += ["memory", "progress", "provenance", "reading"]
+BASE += ["installation", "memory", "progress", "provenance", "reading"]
 ROOMS = ["targets", "certificates", "report", "flow", "nn", "construct", "verdicts", "refutations", "train"]
 ROOMS += ["forecasts", "probes", "lab"]
 ORDER = dict.fromkeys(BASE, 0) | {name: 1 + i for i, name in enumerate(ROOMS)} | {"commands": 99, "cli": 100}

@@ -14,6 +14,7 @@ from infoflow import reading
 from infoflow.cost import available_memory, spelled_bytes
 from infoflow.errors import InfoFlowError, JobError, printable, unknown
 from infoflow.files import unwritten
+from infoflow.installation import program, runnable
 from infoflow.memory import keep_freed_memory, out_of_memory
 
 # name -> one line for `infoflow --help`; the module infoflow.commands.<name> defines `command`.
@@ -45,6 +46,7 @@ class LazyGroup(click.Group):
         if name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"infoflow.commands.{name}").command
+        command.help = runnable(command.help or "")
         return command
 
     def resolve_command(
@@ -79,7 +81,7 @@ def main(argv: list[str] | None = None) -> None:
     """Run the command line; turn every expected failure into one sentence and an exit code."""
     keep_freed_memory()
     try:
-        result: Any = cli.main(args=argv, prog_name="infoflow", standalone_mode=False)
+        result: Any = cli.main(args=argv, prog_name=program(), standalone_mode=False)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
@@ -87,7 +89,7 @@ def main(argv: list[str] | None = None) -> None:
         ending = ending_of(error)
         if ending is None:
             raise
-        click.echo(f"infoflow: {ending[0]}", err=True)
+        click.echo(f"infoflow: {runnable(ending[0])}", err=True)
         sys.exit(ending[1])
     sys.exit(result if isinstance(result, int) else 0)
 

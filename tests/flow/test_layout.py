@@ -55,7 +55,7 @@ def test_depth_stands_in_for_heads():
         ["term4.read"],
     ]
     assert all("cls" in names for names in layout.directions)
-    with pytest.raises(Refused, match="find no place"):
+    with pytest.raises(Refused, match="more than heads=1,1,1,1 can serve"):
         lay_out(it.pairwise_max(4, 4), 64, Architecture((1,) * 4, (20,) * 4))
 
 

@@ -41,6 +41,29 @@ def test_saved_model(saved, tmp_path, capsys):
     assert (tmp_path / "out" / "collision.svg").stat().st_size > 1000
 
 
+def test_a_pair_and_a_certificate_of_one_network_agree(tmp_path, capsys):
+    code, _, _ = run(capsys, "build", "min_pair:d=2", "-T", "4", "--eps", "0.5", "--out", str(tmp_path))
+    assert code == 0
+    path = str(next(tmp_path.glob("*.safetensors")))
+    code, out, _ = run(capsys, "refute", path, "--seconds", "4", "--json", "--out", str(tmp_path / "out"))
+    report = json.loads(out)
+    assert code == 0
+    assert "the certificate agrees" in report["agreement"]
+    if report["collision"]:
+        assert report["gap"] <= 2 * 0.2375
+        assert f"{report['gap']:.4g}" in report["agreement"]
+
+
+def test_a_pair_beyond_the_certificate_contradicts_it():
+    from types import SimpleNamespace
+
+    from infoflow.commands.refute import _agreement
+
+    assert "CONTRADICTS" in _agreement(SimpleNamespace(gap=1.0, certified_error=0.4), 0.3)
+    assert "agrees" in _agreement(SimpleNamespace(gap=0.5, certified_error=0.25), 0.3)
+    assert _agreement(SimpleNamespace(gap=0.5, certified_error=0.25), None) is None
+
+
 def test_no_collision_writes_nothing(tmp_path, capsys):
     model = Transformer(
         TransformerConfig(dim=1, heads=(1,), head_dims=(4,), widths=(8,), encoder="mlp", encoder_width=8)

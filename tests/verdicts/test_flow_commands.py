@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from infoflow.cli import main
+from infoflow.targets import parse
 
 EXAMPLE = "[[0,-1],[0.7,0.7],[0,1],[-0.2,-0.9]]"
 
@@ -119,40 +121,52 @@ def test_bad_input_is_one_sentence_and_writes_nothing(call, tmp_path, words, mes
     assert list(tmp_path.iterdir()) == []
 
 
-def test_demo_writes_a_self_contained_report(tmp_path):
-    """Through a real process, as a newcomer runs it."""
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """The tour through a real process, as a newcomer runs it: the folder, what was printed."""
+    folder = tmp_path_factory.mktemp("newcomer")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "infoflow", "demo"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = [sys.executable, "-m", "infoflow", "demo"]
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    folder = tmp_path / "out" / "demo"
+    return folder, done.stdout
+
+
+def test_demo_writes_a_self_contained_report(demo):
+    folder, printed = demo[0] / "out" / "demo", demo[1]
     page = (folder / "report.html").read_text(encoding="utf-8")
     drawings = sorted(path.name for path in folder.glob("*.svg"))
     assert drawings == ["collision.svg", "errors.svg", "flow-long.svg", "flow.svg", "scale.svg"]
     assert page.count("<svg") >= len(drawings)
     assert "http-equiv" not in page
     assert "<script" not in page
-    assert "heads 4,4: constructed" in done.stdout
-    assert "heads 3,4: open" in done.stdout
-    assert "certify  holds" in done.stdout
-    assert "two inputs with one state" in done.stdout
-    assert str(Path("out") / "demo" / "report.html") in done.stdout
-    assert done.stdout.count("\n  infoflow ") == 3
+    assert "heads 4,4: constructed" in printed
+    assert "heads 3,4: open" in printed
+    assert "certify  holds" in printed
+    assert "two inputs with one state" in printed
+    assert str(Path("out") / "demo" / "report.html") in printed
 
 
-def test_the_commands_the_demo_recommends_work(tmp_path):
-    """Typed into a shell, as they are printed."""
-    from infoflow.commands.demo import NEXT
-
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
-    for line in NEXT:
-        done = subprocess.run(line, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True)
+def test_the_commands_the_demo_recommends_work(demo):
+    """Typed into a shell as they are printed, where no `infoflow` is on the path."""
+    folder, printed = demo
+    lines = printed.partition("Next, try:\n")[2].strip().splitlines()
+    assert len(lines) == 3
+    environment = {**os.environ, "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
+    for line in lines:
+        done = subprocess.run(line, shell=True, cwd=folder, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, (line, done.stderr)
         assert done.stdout
+
+
+def test_the_demo_refutes_a_network_that_learned():
+    from infoflow.commands.demo import TRAINED
+    from infoflow.nn.files import load
+
+    network = load(TRAINED)
+    target = parse(network.header["target"])
+    X = target.sample(4000, network.header["T"], seed=123, kind="torch").to(next(network.parameters()).dtype)
+    with torch.no_grad():
+        error = ((network(X) - target(X)).square().mean() / target(X).var()).item()
+    assert error < 0.02
+    assert error == pytest.approx(network.header["nmse"], rel=0.1)

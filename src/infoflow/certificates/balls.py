@@ -15,7 +15,7 @@ import numpy as np
 
 from infoflow.certificates.measured import Fan, group
 from infoflow.certificates.rules import ORDERS
-from infoflow.errors import InfoFlowError
+from infoflow.installation import extra
 
 PRECISION = 128
 
@@ -29,10 +29,7 @@ class Enclosure:
 
 
 def flint() -> Any:
-    try:
-        import flint as module
-    except ImportError:
-        raise InfoFlowError("expected python-flint for ball arithmetic; install infoflow[certify].") from None
+    module = extra("flint", "certify", "ball arithmetic")
     module.ctx.prec = PRECISION
     return module
 

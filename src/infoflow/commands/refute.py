@@ -54,13 +54,48 @@ def command(
     with Progress("refuting", 100) as bar:
         found = refute(network, target, length, seed=seed, seconds=seconds, progress=bar)
     report = {"model": model, "target": getattr(target, "spelling", None), "T": length, **found.to_json()}
+    agreement = _agreement(found, _bound(network, target, length) if "certificate" in header else None)
+    report |= {} if agreement is None else {"agreement": agreement}
     files = _write(found, out, report) if found else []
     if as_json:
         emit({**report, "files": files})
         return
     click.echo(str(found))
+    if agreement is not None:
+        click.echo(f"  {agreement}")
     for file in files:
         click.echo(f"  wrote {file}")
+
+
+def _bound(network: Any, target: Any, T: int) -> float | None:
+    """The error bound of a built network, computed again from its tensors; None where nothing is proved of it."""
+    from infoflow.construct.certification import certify
+
+    certificate = certify(network, target, T, seconds=0, balls=False)
+    return None if certificate.reasons else certificate.bound
+
+
+def _agreement(found: Any, bound: float | None) -> str | None:
+    """How a pair and a certificate of the same network stand to each other.
+
+    One state, targets `gap` apart: some error is at least gap / 2. An error of at most `bound` on every input: no two
+    inputs of one state have targets more than 2 bound apart.
+    """
+    if bound is None:
+        return None
+    if not found:
+        return (
+            f"the certificate agrees: its error bound {bound:.4g} (recomputed) allows no gap above {2 * bound:.4g} "
+            "between inputs of one state"
+        )
+    if found.certified_error is not None and found.certified_error > bound:
+        return (
+            f"THIS CONTRADICTS the certificate, whose error bound is {bound:.4g} (recomputed): one of the two is wrong"
+        )
+    return (
+        f"the certificate agrees: its error bound {bound:.4g} (recomputed) allows gaps up to {2 * bound:.4g}; "
+        f"this gap of {found.gap:.4g} says that some error is at least {found.gap / 2:.4g}"
+    )
 
 
 def _write(found: Any, out: Path, report: dict[str, Any]) -> list[Path]:

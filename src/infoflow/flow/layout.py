@@ -173,10 +173,14 @@ def _why_not(form: NormalForm, heads: tuple[int, ...]) -> list[str]:
     if len(heads) < chain:
         return [f"the tree of the target needs {chain} layers (height + 1), the architecture has {len(heads)}"]
     return [
-        f"{messages} messages and {len(form.terms)} reads by the CLS find no place on heads="
-        f"{','.join(map(str, heads))} (a head serves one message and one read; messages need the layers before the "
-        + ("last, those that leave out a token the first" if form.single_positions else "last")
-        + f"); heads={','.join(map(str, default_heads(form)))} serves"
+        f"the construction sends {messages} messages and makes {len(form.terms)} reads, more than "
+        f"heads={','.join(map(str, heads))} can serve (a head serves one message and one read; messages go through "
+        + (
+            "the layers before the last, those that leave out a token through the first"
+            if form.single_positions
+            else "the layers before the last"
+        )
+        + f"); heads={','.join(map(str, default_heads(form)))} fits"
     ]
 
 

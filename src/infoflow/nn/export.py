@@ -5,8 +5,9 @@ from pathlib import Path
 
 import torch
 
-from infoflow.errors import InfoFlowError, JobError
+from infoflow.errors import InfoFlowError
 from infoflow.files import atomic_path
+from infoflow.installation import extra
 from infoflow.nn.transformer import Transformer
 
 OPSET = 18
@@ -18,10 +19,7 @@ def to_onnx(network: Transformer, path: str | Path, T: int) -> Path:
         raise InfoFlowError(f"expected one network, got model axes {network.stack}; export select(k).")
     if T < 1:
         raise InfoFlowError(f"expected T of at least 1, got {T}.")
-    try:
-        import onnx
-    except ImportError:
-        raise JobError("expected the onnx package for this export, found none; install infoflow[onnx].") from None
+    onnx = extra("onnx", "onnx", "the export to ONNX")
     example = torch.zeros(2, T, network.config.dim, dtype=next(network.parameters()).dtype)
     # The tracing exporter is the one that takes every network of this class in any dtype; it warns that it is old
     # and that shape checks (Python comparisons of constants) are frozen, both of which are meant.

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from infoflow.errors import InfoFlowError
+from infoflow.installation import extra
 from infoflow.nn import Attended, Transformer, attention
 from infoflow.nn.transformer import AttentionLayer
 from infoflow.probes.tap import Tap
@@ -205,6 +206,7 @@ def _switch(model: nn.Module, stack: ExitStack) -> None:
 
 
 def _register() -> None:
+    extra("transformers", "probe", "a Hugging Face model")
     try:
         from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS

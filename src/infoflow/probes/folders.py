@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from infoflow.errors import InfoFlowError
+from infoflow.installation import extra
 from infoflow.probes.stories import MOST_LAYERS
 from infoflow.probes.texts import Encoding, library_encoding, reaction_encoding
 from infoflow.reading import json_of, text
@@ -30,8 +31,7 @@ LEAST_BITS = 1  # of a weight in the file, however it was packed
 
 def read(folder: Path) -> tuple[nn.Module, Kind, Encoding]:
     """The model in evaluation mode, what it was trained for, and how text enters it."""
-    import transformers
-
+    transformers = extra("transformers", "probe", "a Hugging Face folder")
     config = _config(folder)
     names = [str(name) for name in config.get("architectures") or []]
     causal = any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in names)

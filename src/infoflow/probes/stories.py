@@ -19,6 +19,7 @@ from torch import Tensor
 
 from infoflow.cost import memory
 from infoflow.errors import InfoFlowError
+from infoflow.installation import extra
 
 LIMIT = 1 << 16  # no size in a header of this layout is larger
 MOST_LAYERS = 1024  # each is a module of many objects, however few numbers it holds
@@ -101,8 +102,7 @@ def halves(weight: Tensor, head_dim: int) -> Tensor:
 
 def read_model(path: str | Path) -> Any:
     """The model as `transformers.LlamaForCausalLM`, in evaluation mode."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
+    transformers = extra("transformers", "probe", "a llama2.c model")
     path = Path(path)
     try:
         with path.open("rb") as file:
@@ -111,7 +111,7 @@ def read_model(path: str | Path) -> Any:
             blocks = read_blocks(path, file.read(), sizes)
     except OSError as error:
         raise InfoFlowError(f"expected a llama2.c model, could not read {path} ({error.strerror}).") from None
-    config = LlamaConfig(
+    config = transformers.LlamaConfig(
         vocab_size=sizes.vocabulary,
         hidden_size=sizes.dim,
         intermediate_size=sizes.hidden,
@@ -122,7 +122,7 @@ def read_model(path: str | Path) -> Any:
         rms_norm_eps=1e-5,
         tie_word_embeddings=True,
     )
-    model = LlamaForCausalLM(config)
+    model = transformers.LlamaForCausalLM(config)
     state = {"model.embed_tokens.weight": blocks["embed"], "model.norm.weight": blocks["norm"]}
     state["lm_head.weight"] = blocks["embed"]
     for l in range(sizes.layers):

@@ -18,6 +18,8 @@ from typing import Any, Protocol
 import numpy as np
 from jaxtyping import Float
 
+from infoflow.errors import InfoFlowError
+from infoflow.installation import extra
 from infoflow.nn import Transformer
 from infoflow.refutations.ball_model import Watch, ball_core, ball_state, ball_target, has_smaller_core
 from infoflow.refutations.balls import Balls, Matrix, constant, exact
@@ -63,9 +65,9 @@ def prove(
     if not isinstance(model, Transformer):
         return Proof(None, None, "the ball model covers this project's Transformer only")
     try:
-        import flint
-    except ImportError:
-        return Proof(None, None, "python-flint is not installed (pip install 'infoflow[certify]')")
+        flint = extra("flint", "certify", "a proof in ball arithmetic")
+    except InfoFlowError as missing:
+        return Proof(None, None, str(missing))
 
     def watch() -> None:
         if time.monotonic() >= deadline:

@@ -95,7 +95,7 @@ def plan(
     reasons = [
         f"no fewer than {height} layers: the tallest tree has height {height - 1}, a message per layer, then a read",
         "in every schedule each head is needed: lowering any one leaves a message or a read without a place",
-        "embeddings are the least that hold what is carried and retrieved; widths follow from eps (infoflow predict)",
+        "embeddings are the least that hold what is carried and retrieved; widths follow from eps (see predict)",
     ]
     return Plan(target.spelling, T, "layout", _explain(options), tuple(reasons))
 

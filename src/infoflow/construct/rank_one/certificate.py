@@ -25,7 +25,8 @@ from numpy import ndarray
 
 from infoflow.construct.rank_one.contexts import Contexts
 from infoflow.construct.rank_one.head import Head
-from infoflow.errors import InfoFlowError, JobError
+from infoflow.errors import JobError
+from infoflow.installation import extra
 
 UNIT = 2.0**-53
 
@@ -54,11 +55,7 @@ class GapCertificate:
 
 
 def _flint() -> Any:
-    try:
-        import flint
-    except ImportError:
-        raise InfoFlowError("expected python-flint for ball arithmetic; install infoflow[certify].") from None
-    return flint
+    return extra("flint", "certify", "ball arithmetic")
 
 
 def gamma(k: int) -> float:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from infoflow.errors import InfoFlowError, JobError
+from infoflow.installation import extra
 from infoflow.train import checkpoint
 from infoflow.train.board import Board, Stop
 from infoflow.train.part import Finished, provider, remembered, train_or_split
@@ -132,10 +133,7 @@ def connect(address: str | None) -> Cluster:
     Without an address (here or in RAY_ADDRESS) the cluster is always a new one: left to itself, Ray
     joins whatever cluster last started on the machine, which may be another sweep's.
     """
-    try:
-        import ray
-    except ImportError:
-        raise InfoFlowError("expected Ray for engine ray, found none; install infoflow[cluster].") from None
+    ray = extra("ray", "cluster", "the engine ray")
     if ray.is_initialized():
         return Cluster(ray, ours=False)
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": False}
