@@ -8,8 +8,8 @@ import torch
 
 from infoflow.files import write_json
 from infoflow.provenance import provenance
-from infoflow.train import benchmark
-from infoflow.train.kernels import layer, triton_layer
+from infoflow.train import folded, speed, triton_layer
+from infoflow.train.loop import data_of
 
 
 def time_kernel(launch) -> float:
@@ -20,7 +20,7 @@ def time_kernel(launch) -> float:
 
 
 def sweep(D: int, models: int, device: torch.device) -> list[dict]:
-    run = benchmark.workload(D, 1)[0]
+    run = speed.workload(D, 1)[0]
     (h, k), w, d, T, B = run.arch.heads, run.arch.widths[0], 4, run.T, run.recipe.batch
     N, zdim = models * B, d * (h + 1)
 
@@ -32,7 +32,7 @@ def sweep(D: int, models: int, device: torch.device) -> list[dict]:
     dZ, dA, dG, dg, dU = make(N, zdim, T), make(N, h, 1, d + 1, d), make(N, zdim, w), make(N, w), make(N, k, w)
     rows = []
     for warps in (1, 2, 4, 8):
-        blocks = {**layer.attend_blocks(T), "num_warps": warps, "d": d}
+        blocks = {**folded.attend_blocks(T), "num_warps": warps, "d": d}
         grid = (N, h, -(-T // blocks["BQ"]))
         forward = time_kernel(lambda: triton_layer.attend_forward[grid](X, A, Z, lse, B, T, h, **blocks))
         backward = time_kernel(lambda: triton_layer.attend_backward[grid](X, A, lse, dZ, dA, B, T, h, **blocks))
@@ -42,7 +42,7 @@ def sweep(D: int, models: int, device: torch.device) -> list[dict]:
     for precision, warps, width in [*choices, ("tf32x3", 4, 16), ("ieee", 4, 32)]:
         if width > w:
             continue
-        blocks = {**layer.pool_blocks(T, zdim, w, k), "num_warps": warps, "BW": width}
+        blocks = {**folded.pool_blocks(T, zdim, w, k), "num_warps": warps, "BW": width}
         named = {"h": k, "w": w, "zdim": zdim, "ACT": "gelu", "PRECISION": precision, **blocks}
         forward = time_kernel(lambda: triton_layer.pool_forward[(N,)](Z, G, g, U, out, B, T, 0.4, **named))
         backward = time_kernel(
@@ -58,14 +58,14 @@ def breakdown(D: int, models: int, device: torch.device, steps: int = 5) -> list
     """Where the time of a whole step goes: the longest kernels, milliseconds a step."""
     from torch.profiler import ProfilerActivity, profile
 
-    data = benchmark.make_data(*benchmark._data_of(D), device)
-    stepper = benchmark._stepper(benchmark.workload(D, models), device, layer.Fused(), data)
+    data = data_of(speed.workload(D, 1), device)
+    stepper = speed.stepper_of(speed.workload(D, models), device, folded.Fused(), data)
     for _ in range(3):
-        stepper._eager()
+        stepper._eager(None)
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as record:
         for _ in range(steps):
-            stepper._eager()
+            stepper._eager(None)
         torch.cuda.synchronize()
     events = sorted(record.key_averages(), key=lambda e: -e.device_time_total)
     total = sum(e.device_time_total for e in events) / steps / 1000

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import torch
 
+from _rivals import kernel_errors, relative_errors
 from infoflow.files import write_json
 from infoflow.nn.attention import attention
 from infoflow.nn.fused import fused_attention
 from infoflow.progress import Progress
 from infoflow.provenance import provenance
-from infoflow.train.benchmark import kernel_errors, relative_errors, workload
-from infoflow.train.kernels.layer import Fused, pool_runs
+from infoflow.train.folded import Fused, pool_runs
+from infoflow.train.speed import workload
 
 LENGTHS = (1, 2, 17, 64, 200, 256, 257, 300, 384, 512)
 HEADS = (2, 4, 6)

@@ -24,8 +24,9 @@ def rates() -> dict[str, float]:
 
     from infoflow.lab.papers.softmax_attention.tasks import Truncated
     from infoflow.lab.sweep import schedule
-    from infoflow.train.benchmark import choose, model_steps, ours, workload
+    from infoflow.train.plan import choose
     from infoflow.train.run import Run
+    from infoflow.train.speed import model_steps, ours, workload
 
     task, device = Truncated(H=1, a=-5.0, b=5.0, n=50, p=64, count=100), torch.device("cpu")
     runs = [Run(task, seed=seed, recipe=schedule(1, 32, 1e-3)) for seed in range(max(STACKS))]

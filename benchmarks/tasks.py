@@ -11,7 +11,7 @@ from infoflow.architecture import Architecture
 from infoflow.files import write_json
 from infoflow.provenance import provenance
 from infoflow.train.fit import Recipe, Result, Run, fit_many
-from infoflow.train.named_tasks import named_task
+from infoflow.train.tasks import named_task
 
 ROOT = Path(__file__).parent.parent
 USUAL = Recipe(samples=8192, validation=1024, batch=128, epochs=10, lr=3e-3, ffn_skip=True)

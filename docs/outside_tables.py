@@ -12,7 +12,7 @@ def limits() -> str:
     from infoflow.construct.softmax_attention import expression
     from infoflow.nn import config, files
     from infoflow.probes import folders, stories, texts
-    from infoflow.train.engines import ray
+    from infoflow.train import ray
 
     rows = [
         ["a text or a data file, unpacked", _bytes(reading.LARGEST_TEXT), "`reading.LARGEST_TEXT`, `--text-limit`"],

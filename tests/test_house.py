@@ -107,3 +107,17 @@ def test_help_never_imports_torch() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("False")
     assert "predict" in done.stdout
+
+
+def test_train_is_read_from_top_to_bottom() -> None:
+    """Each file of the trainer imports only from those before it, inside functions, too; in the order of the design."""
+    listed = (SOURCE.parents[1] / "docs" / "design.md").read_text(encoding="utf-8")
+    journey = listed[listed.index("## A journey: `fit`") :]
+    files = sorted((SOURCE / "train").glob("[a-z]*.py"), key=lambda path: journey.index(f"`{path.name}`"))
+    order = [path.stem for path in files]
+    for path in files:
+        used = {name.split(".")[2] for name in imported(path) if name.startswith("infoflow.train.")}
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module == "infoflow.train":
+                used |= {alias.name for alias in node.names}
+        assert all(order.index(name) < order.index(path.stem) for name in used), (path.stem, used)

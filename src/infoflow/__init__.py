@@ -26,7 +26,7 @@ _LAZY: dict[str, str] = {
     "fit_many": "infoflow.train.fit",
     "Recipe": "infoflow.train.fit",
     "Task": "infoflow.train.fit",
-    "task": "infoflow.train.arrays",
+    "task": "infoflow.train.tasks",
     "Run": "infoflow.train.fit",
     "probe": "infoflow.probes.summary",
     "memorize": "infoflow.construct.rank_one.memorize",

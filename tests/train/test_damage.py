@@ -15,10 +15,11 @@ import torch
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.nn import files
+from infoflow.nn.files import load
 from infoflow.targets import pairwise_max
 from infoflow.train import checkpoint, loop
 from infoflow.train.fit import Recipe, Run, Store, fit_many
-from infoflow.train.store import tensor_checksum
+from infoflow.train.store import checksum, tensor_checksum
 
 CPU = torch.device("cpu")
 RECIPE = Recipe(samples=16, validation=8, batch=4, epochs=4, dtype="float64")
@@ -103,14 +104,16 @@ def test_a_result_that_changed_is_one_sentence(tmp_path: Path, change: dict[str,
 
 
 def test_an_identity_is_that_of_its_key(tmp_path: Path) -> None:
-    """Also where there is no checksum, as in the first stores."""
+    """Also where somebody who knows how the checksum is made wrote it anew; a result without one is none."""
     fit_many(RUNS[:1], tmp_path)
     path = tmp_path / "runs" / f"{RUNS[0].key}.json"
     payload = json.loads(path.read_text())
     del payload["checksum"]
     path.write_text(json.dumps(payload))
-    assert Store(tmp_path).get(RUNS[0].key) is not None
-    path.write_text(json.dumps(payload | {"identity": {}}))
+    with pytest.raises(InfoFlowError, match="and checksum"):
+        Store(tmp_path).get(RUNS[0].key)
+    payload["identity"] = {}
+    path.write_text(json.dumps(payload | {"checksum": checksum(payload)}))
     with pytest.raises(InfoFlowError, match="identity is that of another"):
         Store(tmp_path).get(RUNS[0].key)
 
@@ -124,6 +127,11 @@ def test_weights_that_changed_are_one_sentence(tmp_path: Path) -> None:
     data[-3] ^= 1
     path.write_bytes(data)
     with pytest.raises(InfoFlowError, match="remove that file"):
+        result.network()
+    network = load(path)
+    del network.header["checksum"]
+    network.save(path, **network.header)
+    with pytest.raises(InfoFlowError, match="their checksum differs"):
         result.network()
 
 

@@ -27,9 +27,9 @@ from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError, JobError
 from infoflow.targets import pairwise_max
 from infoflow.train import checkpoint, plan
-from infoflow.train.board import Stop
-from infoflow.train.engines import ray as engine
+from infoflow.train import ray as engine
 from infoflow.train.fit import Recipe, Run, Store, fit_many
+from infoflow.train.local import Stop
 
 ray: Any = importlib.import_module("ray") if importlib.util.find_spec("ray") else None
 needs_ray = pytest.mark.skipif(ray is None, reason="the extra `cluster` is not installed")
@@ -118,7 +118,7 @@ def _both_busy(saved: Path, keys: set[str]) -> bool:
 
 
 ALONE = """
-from infoflow.train.engines.ray import connect
+from infoflow.train.ray import connect
 print(connect(None).ray.get_runtime_context().gcs_address)
 """
 

@@ -12,7 +12,7 @@ pytest.importorskip("triton", reason="the kernels are written in Triton")
 # The interpreter is chosen when Triton is imported, so a process of its own runs the kernels.
 SCRIPT = """
 import json, math, sys, torch
-from infoflow.train.kernels.layer import Attend, Fused, pool, token_layer
+from infoflow.train.folded import Fused, TritonAttend, pool, token_layer
 
 torch.set_num_threads(1)
 worst = {}
@@ -36,7 +36,7 @@ for M, B, d, T, h, w, k, activation in [
         scale = max(float(a.norm()), 1e-3)  # with one token the softmax is constant: its gradient is exactly zero
         worst[f"{T} {activation} {name}"] = float((a - b).norm()) / scale
     # Where a sequence is too long for one program of the pool kernel, the fused attention meets the plain pool.
-    Z = Attend.apply(X, inputs[0]).transpose(-1, -2).flatten(1, 2)
+    Z = TritonAttend.apply(X, inputs[0]).transpose(-1, -2).flatten(1, 2)
     mixed = pool(Z, *inputs[1:], 0.7, activation)
     worst[f"{T} {activation} mixed"] = float((exact[0] - mixed).norm() / exact[0].norm())
 print(json.dumps(worst))

@@ -11,8 +11,8 @@ from infoflow.errors import InfoFlowError
 from infoflow.targets import pairwise_max
 from infoflow.train.loop import data_of, epoch_order
 from infoflow.train.recipe import Recipe
-from infoflow.train.results import Result, summary
 from infoflow.train.run import Run, key_of
+from infoflow.train.store import Result, summary
 
 CPU = torch.device("cpu")
 ARCH = Architecture((2, 2), (4, 4))

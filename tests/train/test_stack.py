@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from infoflow.architecture import Architecture
 from infoflow.nn import Transformer
 from infoflow.targets import pairwise_max
-from infoflow.train import fold
+from infoflow.train.folded import foldable, forward
 from infoflow.train.loop import Trained, start, train
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
@@ -48,7 +48,7 @@ def test_stacked_equals_separate(arch: Architecture, activation: str) -> None:
 
 def test_two_layers_are_folded_and_others_are_not() -> None:
     def folded(arch: Architecture) -> bool:
-        return fold.foldable(Stack([run_of(arch)], CPU, None).network.config)
+        return foldable(Stack([run_of(arch)], CPU, None).network.config)
 
     assert folded(Architecture((2, 2), (4, 4)))
     assert not folded(Architecture((2,), (4,)))
@@ -73,7 +73,7 @@ def test_folding_is_the_same_function(
     X = torch.randn(2, 3, T, d, dtype=torch.float64, generator=torch.Generator().manual_seed(T))
     parameters = list(stack.network.parameters())
     plain = stack.network(X)
-    folded = fold.forward(stack.network, X.transpose(-1, -2), None).squeeze(-1)
+    folded = forward(stack.network, X.transpose(-1, -2), None).squeeze(-1)
     torch.testing.assert_close(folded, plain, rtol=1e-11, atol=1e-12)
     weight = torch.randn(plain.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
     expected = torch.autograd.grad((plain * weight).sum(), parameters, materialize_grads=True, allow_unused=True)

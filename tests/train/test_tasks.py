@@ -15,9 +15,9 @@ from infoflow.lab.papers.softmax_attention.tasks import Sequences, Truncated
 from infoflow.lab.sweep import failed, schedule, spread, train_cells
 from infoflow.nn.transformer import Linear
 from infoflow.train import checkpoint, plan
-from infoflow.train.benchmark import model_steps
 from infoflow.train.fit import Recipe, Result, Run, fit_many
 from infoflow.train.loop import start, train
+from infoflow.train.speed import model_steps
 from infoflow.train.task import Data, Task
 
 CPU = torch.device("cpu")

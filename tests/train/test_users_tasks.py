@@ -17,10 +17,9 @@ from infoflow.nn.files import load
 from infoflow.nn.transformer import Linear
 from infoflow.targets import NAMED, pairwise_max
 from infoflow.train import plan
-from infoflow.train.arrays import Arrays, task
 from infoflow.train.fit import Recipe, Result, Run, fit, fit_many
-from infoflow.train.named_tasks import NAMED_TASKS, named_task
 from infoflow.train.task import IGNORED, Data, Task, streams
+from infoflow.train.tasks import NAMED_TASKS, Arrays, named_task, task
 
 SHORT = Recipe(batch=8, epochs=2, dtype="float64", lr=3e-3)
 ARCH = "heads=2,1 embed=4,4 width=5"

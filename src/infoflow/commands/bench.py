@@ -19,21 +19,21 @@ def command() -> None:
     "-D", "D", type=click.IntRange(1, 16), default=4, show_default=True, help="Terms of eq. (6): heads (D, D)."
 )
 @click.option("--models", type=click.IntRange(1, 4096), default=16, show_default=True, help="Models of the workload.")
-@click.option("--quick", is_flag=True, help="Leave out vmap, JAX and the scaling table.")
+@click.option("--quick", is_flag=True, help="Leave out the table over the number of models in a stack.")
 @device_option
 @out_option("out/bench")
 @json_option
 def train(D: int, models: int, quick: bool, device: str, out: Path, as_json: bool) -> None:
-    """Model-steps per second: a plain module per seed, torch.func with vmap, JAX, and this engine."""
+    """Model-steps per second: a plain module per seed, and this engine."""
     from infoflow.files import write_json
     from infoflow.provenance import provenance
-    from infoflow.train.benchmark import measure
     from infoflow.train.plan import check_device
+    from infoflow.train.speed import measure
 
     where = check_device(device)
-    with Progress("bench", 5) as bar:
+    with Progress("bench", 3) as bar:
         result = measure(D, models, where, quick, bar.update)
-    result = {**result, **provenance(("torch", "triton", "jax", "numpy"))}
+    result = {**result, **provenance(("torch", "triton", "numpy"))}
     path = write_json(out / f"train_{where.type}_D{D}.json", result)
     if as_json:
         emit(result)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from infoflow.errors import InfoFlowError
 from infoflow.files import write_json, write_text
 from infoflow.provenance import noted, provenance
-from infoflow.train.results import Result
+from infoflow.train.store import Result
 
 Preset = Literal["quick", "full"]
 

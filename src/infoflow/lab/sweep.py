@@ -11,9 +11,8 @@ from infoflow.errors import InfoFlowError, JobError
 from infoflow.lab.item import Context
 from infoflow.train.fit import fit_many
 from infoflow.train.recipe import Recipe
-from infoflow.train.results import Result, Summary, summary
 from infoflow.train.run import Run
-from infoflow.train.store import Store
+from infoflow.train.store import Result, Store, Summary, summary
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,8 @@ from torch import Tensor
 from infoflow.errors import InfoFlowError
 from infoflow.nn import files
 from infoflow.train.loop import Save, Trained, looks
-from infoflow.train.results import finite
 from infoflow.train.run import Run
-from infoflow.train.store import tensor_checksum
+from infoflow.train.store import finite, tensor_checksum
 
 CURVE = "curve "  # before the name of a metric: the tensor of its curve
 # Every tensor has the model axis first, but `step` (1) and the curves (evaluations, M).

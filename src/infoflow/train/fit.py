@@ -21,16 +21,15 @@ from infoflow.errors import InfoFlowError, unknown
 from infoflow.progress import Progress
 from infoflow.targets import Target
 from infoflow.targets.spelling import TargetLike, target_of
-from infoflow.train import checkpoint
-from infoflow.train.board import Board, Stop
-from infoflow.train.named_tasks import named_task
+from infoflow.train import checkpoint, local, ray
+from infoflow.train.local import Board, Stop
 from infoflow.train.part import Finished
 from infoflow.train.plan import Part, check_device, plan
 from infoflow.train.recipe import Recipe
-from infoflow.train.results import Result, Summary, summary
 from infoflow.train.run import Run
-from infoflow.train.store import Store
+from infoflow.train.store import Result, Store, Summary, summary
 from infoflow.train.task import Task
+from infoflow.train.tasks import named_task
 
 __all__ = ["Recipe", "Result", "Run", "Store", "Summary", "Task", "fit", "fit_many", "summary"]
 
@@ -168,8 +167,6 @@ def _train(
         return
     cluster = None
     if engine == "ray":
-        from infoflow.train.engines import ray
-
         cluster = ray.connect(address)  # before anything is written: an unreachable one leaves the store alone
     if store is not None:
         store.prepare()
@@ -180,8 +177,6 @@ def _train(
         if cluster is not None:
             ray.train_parts(cluster, parts, device, keep, checkpoints, stop, board)
         else:
-            from infoflow.train.engines import local
-
             local.train_parts(parts, device, keep, checkpoints, stop, board)
 
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from infoflow.train.kernels.layer import Fused
+from infoflow.train.folded import Fused
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
 from infoflow.train.stack import Stack, pick

@@ -11,9 +11,9 @@ from infoflow.memory import out_of_memory
 from infoflow.train import checkpoint
 from infoflow.train.loop import Report, Trained, data_of, start, train
 from infoflow.train.plan import Part, choose
-from infoflow.train.results import Result, finite
 from infoflow.train.run import Run
 from infoflow.train.stack import Stack, single_network
+from infoflow.train.store import Result, finite
 from infoflow.train.task import Data
 
 Finished = list[tuple[Result, Any]]  # results with their networks

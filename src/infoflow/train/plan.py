@@ -12,10 +12,9 @@ import torch
 from infoflow.cost import available_memory
 from infoflow.errors import InfoFlowError
 from infoflow.nn import TransformerConfig
-from infoflow.train import checkpoint, fold
+from infoflow.train import checkpoint
 from infoflow.train.checkpoint import Checkpoint
-from infoflow.train.kernels import native
-from infoflow.train.kernels.layer import Fused, fits, pool_bytes
+from infoflow.train.folded import MOST_NATIVE, Fused, foldable, native_found, pool_bytes, triton_fits
 from infoflow.train.run import Run
 
 LARGEST_STACK = 512  # beyond it the GPU is full: more models only take memory
@@ -83,12 +82,12 @@ def choose(runs: Sequence[Run], device: torch.device) -> Choice:
 
 
 def _kernel(run: Run, config: TransformerConfig | None, device: torch.device) -> str:
-    if config is None or not fold.foldable(config):
+    if config is None or not foldable(config):
         return "pytorch"
     single = run.recipe.dtype == "float32"
     if device.type == "cuda":
-        return "triton tf32x3" if single and fits(run.T or 0, config.dim) else "folded pytorch"
-    return "folded pytorch" + ", attention in C" * (single and config.dim <= native.MOST and native.found())
+        return "triton tf32x3" if single and triton_fits(run.T or 0, config.dim) else "folded pytorch"
+    return "folded pytorch" + ", attention in C" * (single and config.dim <= MOST_NATIVE and native_found())
 
 
 def cores() -> int:

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from infoflow.nn import Transformer
-from infoflow.train.kernels.layer import Fused
+from infoflow.train.folded import Fused
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
 from infoflow.train.task import Data

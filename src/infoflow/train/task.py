@@ -20,8 +20,8 @@ from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer, TransformerConfig
 from infoflow.targets import Target
-from infoflow.train import fold
-from infoflow.train.kernels.layer import Fused
+from infoflow.train import folded
+from infoflow.train.folded import Fused
 from infoflow.train.recipe import Recipe
 
 IGNORED = -1  # a label that counts nowhere, and a token that is not there
@@ -204,8 +204,8 @@ class Supervised(Task):
         config = network.config
         assert isinstance(network, Transformer)
         assert isinstance(config, TransformerConfig)
-        if not self.form.tokens and fold.foldable(config):
-            return fold.forward(network, x, fused)
+        if not self.form.tokens and folded.foldable(config):
+            return folded.forward(network, x, fused)
         visible = (x != IGNORED).unsqueeze(-2) if self.form.padded else None
         y: Tensor = network(x if self.form.tokens else x.transpose(-1, -2), visible=visible)
         return y.unsqueeze(-1) if self.form.outputs == 1 and config.cls else y

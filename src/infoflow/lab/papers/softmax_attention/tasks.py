@@ -19,8 +19,8 @@ from infoflow.lab.item import Context
 from infoflow.lab.papers.softmax_attention.model import Guided, OneLayer, TwoLayers
 from infoflow.lab.sweep import failed, spread, train_cells
 from infoflow.train.recipe import Recipe
-from infoflow.train.results import Result
 from infoflow.train.run import Run
+from infoflow.train.store import Result
 from infoflow.train.task import Data, Task
 
 RADIUS = 5.0  # C.1: x ~ Uniform(-5, 5)

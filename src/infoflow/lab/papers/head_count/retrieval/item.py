@@ -9,8 +9,8 @@ from infoflow.lab.papers.head_count.retrieval.features import PACKAGE, cache_pat
 from infoflow.lab.papers.head_count.retrieval.lists import PAIRS, SENTENCES, Lists, read_folder, synthetic_lists
 from infoflow.lab.papers.head_count.retrieval.model import Ranking
 from infoflow.lab.sweep import failed, schedule, spread, train_cells
-from infoflow.train.results import Result
 from infoflow.train.run import Run
+from infoflow.train.store import Result
 
 FULL = schedule(epochs=30, batch=64, lr=1e-3, evaluate_every=5)
 QUICK = schedule(epochs=12, batch=32, lr=3e-3, evaluate_every=4)

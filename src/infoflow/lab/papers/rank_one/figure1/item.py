@@ -7,8 +7,8 @@ from infoflow.construct.rank_one.text import TaggedText, ceilings, memorize_text
 from infoflow.lab.item import Context, Item, Outcome, printed
 from infoflow.lab.papers.rank_one.figure1.model import Tagging, synthetic_text
 from infoflow.lab.sweep import failed, schedule, spread, train_cells
-from infoflow.train.results import Result
 from infoflow.train.run import Run
+from infoflow.train.store import Result
 
 FILES = ("train.txt.gz", "wikigold.conll.gz")
 DEPTHS = (1, 3, 6)

@@ -9,9 +9,9 @@ from infoflow.lab.papers.softmax_attention.tasks import Truncated, slope, sweep_
 from infoflow.lab.sweep import schedule, spread
 from infoflow.provenance import provenance
 from infoflow.reading import json_of
-from infoflow.train.benchmark import model_steps
 from infoflow.train.plan import UNKNOWN_STACK, check_device
 from infoflow.train.run import Run
+from infoflow.train.speed import model_steps
 
 FULL = schedule(epochs=50, batch=32, lr=1e-3, evaluate_every=10)
 QUICK = schedule(epochs=50, batch=32, lr=1e-2, evaluate_every=25)

@@ -1,74 +1,27 @@
-"""What `infoflow bench train` compares with: the three ways a researcher trains sixteen small Transformers today.
+"""The other ways a researcher trains sixteen small Transformers today, and the checks of the kernels beside them.
 
-(a) one plain PyTorch module per seed, eager, one after the other; (b) `torch.func` ensembling with vmap; (c) JAX with
-vmap and jit. Each builder returns a function that makes one AdamW step and the number of models that step covers.
+`torch.func` ensembling with vmap, and JAX with vmap and jit; one plain module per seed is in `infoflow.train.speed`.
+Each builder returns a function that makes one AdamW step and the number of models that step covers.
 """
 
+import math
 import os
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
+from infoflow.train.folded import Fused, token_layer
+from infoflow.train.loop import start, train
+from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
-
-Step = Callable[[], Any]
-
-
-class PlainTransformer(nn.Module):
-    """The two-layer model of Section 3 as one writes it with torch.nn: linear encoder, CLS, residual, GELU blocks."""
-
-    def __init__(self, run: Run, fused_attention: bool) -> None:
-        super().__init__()
-        target, arch, _ = run.regression()
-        (E, _), (w, _) = arch.embeds, arch.widths
-        self.heads, self.fused_attention = arch.heads, fused_attention
-        self.encoder = nn.Linear(target.dim, E)
-        self.cls = nn.Parameter(0.02 * torch.randn(E))
-        self.query = nn.ModuleList(nn.Linear(E, E, bias=False) for _ in range(2))
-        self.key = nn.ModuleList(nn.Linear(E, E, bias=False) for _ in range(2))
-        self.value = nn.ModuleList(nn.Linear(E, E, bias=False) for _ in range(2))
-        self.output = nn.ModuleList(nn.Linear(E, E, bias=False) for _ in range(2))
-        self.ffn = nn.Sequential(nn.Linear(E, w), nn.GELU(), nn.Linear(w, E))
-        self.readout = nn.Sequential(nn.Linear(E, w), nn.GELU(), nn.Linear(w, target.outputs))
-
-    def attend(self, layer: int, x: Tensor, tokens: Tensor) -> Tensor:
-        def split(y: Tensor) -> Tensor:
-            return y.unflatten(-1, (self.heads[layer], -1)).transpose(-2, -3)
-
-        q, k, v = split(self.query[layer](x)), split(self.key[layer](tokens)), split(self.value[layer](tokens))
-        if self.fused_attention:
-            out = F.scaled_dot_product_attention(q, k, v)
-        else:
-            out = torch.softmax(q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5, -1) @ v
-        return x + self.output[layer](out.transpose(-2, -3).flatten(-2))
-
-    def forward(self, X: Tensor) -> Tensor:
-        tokens = self.encoder(X)
-        x = torch.cat([tokens, self.cls.expand(*X.shape[:-2], 1, -1)], -2)
-        x = self.ffn(self.attend(0, x, tokens))
-        y: Tensor = self.readout(self.attend(1, x[..., -1:, :], x[..., :-1, :]))
-        return y.squeeze(-2)
-
-
-def plain(run: Run, X: Tensor, y: Tensor) -> tuple[Step, int]:
-    """(a): X (B, T, d), y (B, o) on the device."""
-    torch.manual_seed(run.seed)
-    model = PlainTransformer(run, fused_attention=True).to(X.device)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=run.recipe.lr, weight_decay=run.recipe.decay)
-
-    def step() -> None:
-        optimiser.zero_grad(set_to_none=True)
-        F.mse_loss(model(X), y).backward()
-        optimiser.step()
-
-    return step, 1
+from infoflow.train.speed import PlainTransformer, Step, workload
 
 
 def vmapped(run: Run, X: Tensor, y: Tensor, models: int) -> tuple[Step, int]:
-    """(b): stacked parameters, vmap over the gradient, explicit softmax (vmap over the fused one falls into a loop)."""
+    """Stacked parameters, vmap over the gradient, explicit softmax (vmap over the fused one falls into a loop)."""
     from torch.func import functional_call, grad, stack_module_state, vmap
 
     members = [PlainTransformer(run, fused_attention=False).to(X.device) for _ in range(models)]
@@ -91,7 +44,7 @@ def vmapped(run: Run, X: Tensor, y: Tensor, models: int) -> tuple[Step, int]:
 
 
 def jax_vmapped(run: Run, X: Tensor, y: Tensor, models: int) -> tuple[Step, int] | None:
-    """(c): the same model in JAX, vmap over models, one jitted AdamW step; None where JAX is not installed."""
+    """The same model in JAX, vmap over models, one jitted AdamW step; None where JAX is not installed."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leave the device's memory to the others
     try:
         import jax
@@ -154,3 +107,37 @@ def jax_vmapped(run: Run, X: Tensor, y: Tensor, models: int) -> tuple[Step, int]
         jax.block_until_ready(held["p"])
 
     return step, models
+
+
+def kernel_errors(D: int, device: torch.device, fused: Fused, T: int = 64) -> dict[str, float]:
+    """Relative error of the kernel's output and gradients against float64 PyTorch, for fresh random inputs."""
+    target, arch, _ = workload(D, 1, T=T)[0].regression()
+    (h, k), w, d = arch.heads, arch.widths[0], target.dim
+    generator = torch.Generator(device=device).manual_seed(D)
+    shapes = {"A": (2, h, d + 1, d), "G": (2, d * (h + 1), w), "g": (2, w), "U": (2, 16, k, w)}
+    X = torch.randn(2, 16, d, T, generator=generator, device=device)
+    inputs = {n: torch.randn(s, generator=generator, device=device) / math.sqrt(s[-2]) for n, s in shapes.items()}
+    weight = torch.randn(shapes["U"], generator=generator, device=device)
+
+    def gradients(dtype: torch.dtype, kernel: Fused | None) -> list[torch.Tensor]:
+        leaves = [value.to(dtype).requires_grad_() for value in inputs.values()]
+        A, G, g, U = leaves
+        out = token_layer(X.to(dtype), A, G, g, U, arch.head_dims[1] ** -0.5, "gelu", kernel)
+        return [out.detach(), *torch.autograd.grad((out * weight.to(dtype)).sum(), leaves)]
+
+    exact, got = gradients(torch.float64, None), gradients(torch.float32, fused)
+    return relative_errors(["pooled", *(f"d{name}" for name in inputs)], exact, got)
+
+
+def relative_errors(names: list[str], exact: list[torch.Tensor], got: list[torch.Tensor]) -> dict[str, float]:
+    """Over the norm of the exact value, or over 1e-3 where that is nearly zero (the gradient of a constant softmax)."""
+    return {n: float((a - b).norm() / a.norm().clamp(min=1e-3)) for n, a, b in zip(names, exact, got, strict=True)}
+
+
+def stacked_against_separate(D: int, device: torch.device, fused: Fused | None, steps: int = 50) -> float:
+    """Largest relative difference of weights after `steps` steps: 4 models stacked, and the last of them alone."""
+    recipe = Recipe(samples=4096, validation=256, epochs=None, steps=steps)
+    runs = [replace(run, recipe=recipe) for run in workload(D, 4)]
+    together = train(start(runs, device, fused)).stack.weights[-1]
+    alone = train(start(runs[-1:], device, fused)).stack.weights[0]
+    return float((together - alone).norm() / alone.norm())

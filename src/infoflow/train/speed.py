@@ -1,10 +1,10 @@
-"""`infoflow bench train`: model-steps per second of the engine and of the ways people train small models today.
+"""How fast a stack advances: model-steps per second, measured by steps of its own.
 
-A model-step is one AdamW step of one model on one batch. All rates are measured in one run on one device; the floor is
-what counting says no version can beat: the operations and bytes of a folded step over the device's measured ceilings.
+A model-step is one AdamW step of one model on one batch. `infoflow bench train` measures the engine beside one plain
+module per seed in one run on one device; the floor is what counting says no version can beat: the operations and bytes
+of a folded step over the device's measured ceilings.
 """
 
-import math
 import statistics
 import time
 from collections.abc import Callable
@@ -13,12 +13,13 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from infoflow.architecture import Architecture
 from infoflow.targets import pairwise_max
-from infoflow.train import baselines
-from infoflow.train.kernels.layer import Fused
-from infoflow.train.loop import Stepper, data_of, epoch_order, start, train
+from infoflow.train.folded import Fused
+from infoflow.train.loop import Stepper, data_of, epoch_order, start
 from infoflow.train.plan import LARGEST_STACK, Choice, choose, threads
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
@@ -26,6 +27,7 @@ from infoflow.train.task import Data
 
 STACKS = (1, 4, 16, 64, 256, 1024)
 STRIDE = 4  # steps that a CPU worker makes at a time
+Step = Callable[[], Any]
 
 
 def workload(D: int, models: int, batch: int = 256, T: int = 64, samples: int = 8192) -> list[Run]:
@@ -64,11 +66,31 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def model_steps(runs: list[Run], size: int, steps: int, device: torch.device) -> float:
+    """Model-steps a second of these runs of one group, in stacks of at most `size`, one after the other."""
+    seconds = 0.0
+    for first in range(0, len(runs), size):
+        part = runs[first : first + size]
+        stepper = stepper_of(part, device, None, data_of(part, device))
+        stepper.step()  # warm: buffers exist from here on
+        seconds += timed(stepper.step, steps, device)
+    return len(runs) * steps / seconds
+
+
+def stepper_of(runs: list[Run], device: torch.device, fused: Fused | None, data: Data) -> Stepper:
+    """A stack of these runs, ready to step."""
+    state, recipe = start(runs, device, fused, data), runs[0].recipe
+    stepper = Stepper(state.stack, data, recipe.batch_size, recipe.steps_per_epoch)
+    seeds = torch.tensor([run.seed for run in runs], device=device)
+    stepper.load_order(epoch_order(seeds, 0, recipe.samples))
+    return stepper
+
+
 def ours(D: int, choice: Choice, models: int, device: torch.device, seconds: float) -> float:
     """The engine's own step as chosen, data order and gather included; on CUDA one stack, on a CPU its workers."""
     stack = choice.stack if device.type == "cuda" else min(choice.stack, models)
     data = data_of(workload(D, 1), device)
-    steppers = [_stepper(workload(D, stack), device, choice.fused, data) for _ in range(choice.workers)]
+    steppers = [stepper_of(workload(D, stack), device, choice.fused, data) for _ in range(choice.workers)]
     if len(steppers) == 1:
         return rate(steppers[0].step, stack, device, seconds)
     with ThreadPoolExecutor(len(steppers)) as pool, threads(choice.threads):
@@ -81,38 +103,70 @@ def _stride(stepper: Stepper) -> None:
         stepper.step()
 
 
-def _stepper(runs: list[Run], device: torch.device, fused: Fused | None, data: Data) -> Stepper:
-    state, recipe = start(runs, device, fused, data), runs[0].recipe
-    stepper = Stepper(state.stack, data, recipe.batch_size, recipe.steps_per_epoch)
-    seeds = torch.tensor([run.seed for run in runs], device=device)
-    stepper.load_order(epoch_order(seeds, 0, recipe.samples))
-    return stepper
+class PlainTransformer(nn.Module):
+    """The two-layer model of Section 3 as one writes it with torch.nn: linear encoder, CLS, residual, GELU blocks."""
+
+    def __init__(self, run: Run, fused_attention: bool) -> None:
+        super().__init__()
+        target, arch, _ = run.regression()
+        (E, _), (w, _) = arch.embeds, arch.widths
+        self.heads, self.fused_attention = arch.heads, fused_attention
+        self.encoder = nn.Linear(target.dim, E)
+        self.cls = nn.Parameter(0.02 * torch.randn(E))
+        self.query = nn.ModuleList(nn.Linear(E, E, bias=False) for _ in range(2))
+        self.key = nn.ModuleList(nn.Linear(E, E, bias=False) for _ in range(2))
+        self.value = nn.ModuleList(nn.Linear(E, E, bias=False) for _ in range(2))
+        self.output = nn.ModuleList(nn.Linear(E, E, bias=False) for _ in range(2))
+        self.ffn = nn.Sequential(nn.Linear(E, w), nn.GELU(), nn.Linear(w, E))
+        self.readout = nn.Sequential(nn.Linear(E, w), nn.GELU(), nn.Linear(w, target.outputs))
+
+    def attend(self, layer: int, x: Tensor, tokens: Tensor) -> Tensor:
+        def split(y: Tensor) -> Tensor:
+            return y.unflatten(-1, (self.heads[layer], -1)).transpose(-2, -3)
+
+        q, k, v = split(self.query[layer](x)), split(self.key[layer](tokens)), split(self.value[layer](tokens))
+        if self.fused_attention:
+            out = F.scaled_dot_product_attention(q, k, v)
+        else:
+            out = torch.softmax(q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5, -1) @ v
+        return x + self.output[layer](out.transpose(-2, -3).flatten(-2))
+
+    def forward(self, X: Tensor) -> Tensor:
+        tokens = self.encoder(X)
+        x = torch.cat([tokens, self.cls.expand(*X.shape[:-2], 1, -1)], -2)
+        x = self.ffn(self.attend(0, x, tokens))
+        y: Tensor = self.readout(self.attend(1, x[..., -1:, :], x[..., :-1, :]))
+        return y.squeeze(-2)
 
 
-def model_steps(runs: list[Run], size: int, steps: int, device: torch.device) -> float:
-    """Model-steps a second of these runs of one group, in stacks of at most `size`, one after the other."""
-    seconds = 0.0
-    for first in range(0, len(runs), size):
-        part = runs[first : first + size]
-        stepper = _stepper(part, device, None, data_of(part, device))
-        stepper.step()  # warm: buffers exist from here on
-        seconds += timed(stepper.step, steps, device)
-    return len(runs) * steps / seconds
+def plain_step(run: Run, X: Tensor, y: Tensor) -> tuple[Step, int]:
+    """One AdamW step of a module on its own, and the one model it covers; X (B, T, d), y (B, o) on the device."""
+    torch.manual_seed(run.seed)
+    model = PlainTransformer(run, fused_attention=True).to(X.device)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=run.recipe.lr, weight_decay=run.recipe.decay)
+
+    def step() -> None:
+        optimiser.zero_grad(set_to_none=True)
+        F.mse_loss(model(X), y).backward()
+        optimiser.step()
+
+    return step, 1
 
 
 def plain_rate(D: int, device: torch.device, seconds: float) -> tuple[float, int]:
-    """Baseline (a) at its best thread setting; returns the rate and the threads."""
+    """One module per seed at its best thread setting; returns the rate and the threads."""
     run = workload(D, 1)[0]
-    X, y = _batch(run, device)
+    X, y = batch_of(run, device)
     settings = [0] if device.type == "cuda" else sorted({1, torch.get_num_threads()})
     found = []
     for count in settings:
         with threads(count or torch.get_num_threads()):
-            found.append((rate(*baselines.plain(run, X, y), device, seconds), count))
+            found.append((rate(*plain_step(run, X, y), device, seconds), count))
     return max(found)
 
 
-def _batch(run: Run, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+def batch_of(run: Run, device: torch.device) -> tuple[Tensor, Tensor]:
+    """One batch as a module of PyTorch takes it: X (B, T, d), y (B, o)."""
     data = data_of([replace(run, recipe=run.recipe.with_(samples=run.recipe.batch))], device)
     return data.x[0].transpose(-1, -2).contiguous(), data.y[0]
 
@@ -161,75 +215,26 @@ def scaling(D: int, choice: Choice, device: torch.device, seconds: float) -> dic
     return table
 
 
-def kernel_errors(D: int, device: torch.device, fused: Fused, T: int = 64) -> dict[str, float]:
-    """Relative error of the kernel's output and gradients against float64 PyTorch, for fresh random inputs."""
-    from infoflow.train.kernels.layer import token_layer
-
-    target, arch, _ = workload(D, 1, T=T)[0].regression()
-    (h, k), w, d = arch.heads, arch.widths[0], target.dim
-    generator = torch.Generator(device=device).manual_seed(D)
-    shapes = {"A": (2, h, d + 1, d), "G": (2, d * (h + 1), w), "g": (2, w), "U": (2, 16, k, w)}
-    X = torch.randn(2, 16, d, T, generator=generator, device=device)
-    inputs = {n: torch.randn(s, generator=generator, device=device) / math.sqrt(s[-2]) for n, s in shapes.items()}
-    weight = torch.randn(shapes["U"], generator=generator, device=device)
-
-    def gradients(dtype: torch.dtype, kernel: Fused | None) -> list[torch.Tensor]:
-        leaves = [value.to(dtype).requires_grad_() for value in inputs.values()]
-        A, G, g, U = leaves
-        out = token_layer(X.to(dtype), A, G, g, U, arch.head_dims[1] ** -0.5, "gelu", kernel)
-        return [out.detach(), *torch.autograd.grad((out * weight.to(dtype)).sum(), leaves)]
-
-    exact, got = gradients(torch.float64, None), gradients(torch.float32, fused)
-    return relative_errors(["pooled", *(f"d{name}" for name in inputs)], exact, got)
-
-
-def relative_errors(names: list[str], exact: list[torch.Tensor], got: list[torch.Tensor]) -> dict[str, float]:
-    """Over the norm of the exact value, or over 1e-3 where that is nearly zero (the gradient of a constant softmax)."""
-    return {n: float((a - b).norm() / a.norm().clamp(min=1e-3)) for n, a, b in zip(names, exact, got, strict=True)}
-
-
-def stacked_against_separate(D: int, device: torch.device, fused: Fused | None, steps: int = 50) -> float:
-    """Largest relative difference of weights after `steps` steps: 4 models stacked, and the last of them alone."""
-    recipe = Recipe(samples=4096, validation=256, epochs=None, steps=steps)
-    runs = [replace(run, recipe=recipe) for run in workload(D, 4)]
-    together = train(start(runs, device, fused)).stack.weights[-1]
-    alone = train(start(runs[-1:], device, fused)).stack.weights[0]
-    return float((together - alone).norm() / alone.norm())
-
-
 def measure(
     D: int, models: int, device: torch.device, quick: bool, report: Callable[[int, str], None]
 ) -> dict[str, Any]:
-    """The whole comparison as one JSON object."""
+    """The whole comparison as one JSON object; quick: without the table over the number of models in a stack."""
     seconds = 1.0 if device.type == "cuda" else 3.0
     runs = workload(D, models)
     choice = choose(workload(D, LARGEST_STACK) if device.type == "cuda" else runs, device)
     report(0, "plain")
-    plain, threads = plain_rate(D, device, seconds)
-    X, y = _batch(runs[0], device)
-    vmap = jax = None
-    if not quick:
-        report(1, "vmap")
-        vmap = rate(*baselines.vmapped(runs[0], X, y, models), device, seconds)
-        report(2, "jax")
-        found = baselines.jax_vmapped(runs[0], X, y, models)
-        jax = rate(*found, device, seconds) if found else None
-    report(3, "ours")
+    plain, used = plain_rate(D, device, seconds)
+    report(1, "ours")
     achieved = ours(D, choice, models, device, seconds)
-    report(4, "scaling")
-    checks = None
-    if choice.fused is not None:
-        checks = {p: kernel_errors(D, device, Fused(p)) for p in ("tf32x3", "ieee", "tf32")}
+    report(2, "scaling")
     return {
         "workload": {**describe(runs[0]), "models": models},
         "device": device.type,
-        "rates": {"plain": plain, "vmap": vmap, "jax": jax, "ours": achieved},
+        "rates": {"plain": plain, "ours": achieved},
         "ratio": achieved / plain,
         "chosen": choice.to_json(),
         "chosen_text": str(choice),
-        "plain_threads": threads or None,
+        "plain_threads": used or None,
         "floor": floor_fraction(D, achieved, ceilings(device)),
         "scaling": None if quick else scaling(D, choice, device, seconds),
-        "kernel_errors": checks,
-        "stacked_against_separate": stacked_against_separate(D, device, choice.fused) if choice.fused else None,
     }

@@ -19,7 +19,7 @@ import torch
 from infoflow.errors import InfoFlowError, JobError
 from infoflow.installation import extra
 from infoflow.train import checkpoint
-from infoflow.train.board import Board, Stop
+from infoflow.train.local import Board, Stop
 from infoflow.train.part import Finished, provider, remembered, train_or_split
 from infoflow.train.plan import Part, choose, cores, threads
 

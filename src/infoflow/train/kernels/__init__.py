@@ -1,1 +1,0 @@
-"""Fused kernels of the training step: Triton on a GPU, plain PyTorch as reference and everywhere else."""
