@@ -16,7 +16,7 @@ import torch
 
 from infoflow.construct.rank_one.equivariant import function_named
 from infoflow.construct.softmax_attention.expression import parse as parse_expression
-from infoflow.targets.spelling import parse
+from infoflow.targets.named import parse
 
 
 def found(

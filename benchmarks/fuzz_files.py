@@ -26,7 +26,7 @@ import numpy as np
 from _fuzz_attack import ATTACKS, found
 from _fuzz_damage import damaged
 from _fuzz_networks import originals
-from infoflow.construct.certification import certify
+from infoflow.compiler.certification import certify
 from infoflow.errors import InfoFlowError
 from infoflow.files import write_json
 from infoflow.nn.files import load

@@ -13,8 +13,7 @@ import torch
 
 from _rivals import kernel_errors, relative_errors
 from infoflow.files import write_json
-from infoflow.nn.attention import attention
-from infoflow.nn.fused import fused_attention
+from infoflow.nn.attention import attention, fused_attention
 from infoflow.progress import Progress
 from infoflow.provenance import provenance
 from infoflow.train.folded import Fused, pool_runs

@@ -19,7 +19,7 @@ import torch
 from infoflow.files import write_json
 from infoflow.progress import Progress
 from infoflow.provenance import provenance
-from infoflow.targets import Target, native, triangle_center
+from infoflow.targets import Target, norm_search, triangle_center
 
 T, D = 64, 2
 CHUNKS = {"plain": (1, 8, 64), "tuned": (1, 4, 16)}
@@ -73,7 +73,7 @@ def main() -> None:
                 "seconds_scaled": timed[best] * options.sequences,
             }
     labels, search = timed_labels(F, X)
-    with patch.object(native, "verified_library", lambda: None):  # what a machine without a compiler does
+    with patch.object(norm_search, "verified_library", lambda: None):  # what a machine without a compiler does
         array_labels, arrays = timed_labels(F, X)
     reference = torch.cat([tuned(part) for part in X[: options.check].split(4)])
     difference = max(float((found[: options.check] - reference).abs().max()) for found in (labels, array_labels))
@@ -87,7 +87,7 @@ def main() -> None:
         "load_average": os.getloadavg()[0],  # above the number of cores: others were at work, measure again
         "enumeration_timed_on": options.subset,
         "enumeration": baselines,
-        "compiler_found": native.verified_library() is not None,
+        "compiler_found": norm_search.verified_library() is not None,
         "seconds": {"search": search, "search_without_compiler": arrays},
         "times_faster": {
             f"{name}_than_{baseline}": found["seconds_scaled"] / seconds

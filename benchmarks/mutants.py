@@ -47,12 +47,22 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "infoflow"
 RESULTS = ROOT / "benchmarks" / "results" / "mutants.json"
 CALLS = ROOT / "out" / "mutants" / "calls.json"
-PROVING = ("certificates/*.py", "construct/verification*.py", "construct/certification*.py", "construct/coverage.py",
-           "construct/outer.py", "verdicts/bounds.py", "verdicts/pigeonhole.py", "refutations/ball*.py",
-           "refutations/proof.py", "refutations/proposition_two.py", "refutations/twins.py",
+PROVING = ("certificates/*.py", "compiler/verification*.py", "compiler/certification*.py", "compiler/coverage.py",
+           "compiler/outer.py", "verdicts/bounds.py", "verdicts/pigeonhole.py", "refutations/ball*.py",
+           "refutations/proof.py", "book/statements/proposition_two.py", "refutations/twins.py",
            "construct/rank_one/certificate.py", "construct/rank_one/context_map.py",
            "construct/rank_one/memorize.py")  # fmt: skip
-TESTED = ("certificates", "construct", "refutations", "rank_one", "verdicts", "nn", "softmax_attention")
+TESTED = (
+    "certificates",
+    "compiler",
+    "construct",
+    "book",
+    "refutations",
+    "rank_one",
+    "verdicts",
+    "nn",
+    "softmax_attention",
+)
 WARM = ("torch", "scipy.optimize", "scipy.special", "hypothesis", "safetensors.torch", "flint", "click", "jaxtyping")
 MEMORY = 8 << 30  # bytes of a mutant's heap
 TO_BE_KILLED = "to be killed"

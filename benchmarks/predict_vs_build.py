@@ -21,10 +21,9 @@ import torch
 
 from infoflow import Architecture, targets
 from infoflow.commands.own_code import asked_target
-from infoflow.construct.compiler import build
-from infoflow.construct.offers import Offer, answers
-from infoflow.construct.report import report_of
-from infoflow.construct.writer import largest_weight
+from infoflow.compiler.compile import report_of
+from infoflow.compiler.writer import largest_weight
+from infoflow.construct.builders import Offer, answers, build
 from infoflow.errors import InfoFlowError
 from infoflow.files import write_json
 from infoflow.nn import Transformer

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from infoflow.construct.rank_one import boltzmann as bz
+from infoflow.book.statements import boltzmann as bz
 from infoflow.construct.rank_one import certificate, hardmax, lookup, positions, projection
 from infoflow.construct.rank_one.context_map import ContextMap
 from infoflow.construct.rank_one.memorize import memorize, parameter_counts

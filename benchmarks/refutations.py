@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from infoflow.book.statements.proposition_two import star_rows
+from infoflow.construct.builders import build
 from infoflow.construct.codec import Codec, codec
-from infoflow.construct.compiler import build
 from infoflow.construct.exponential_head import exponential_head
-from infoflow.construct.memory_head import memory_head
+from infoflow.construct.single_heads import memory_head
 from infoflow.files import write_json
 from infoflow.nn import Transformer, TransformerConfig
 from infoflow.provenance import provenance
 from infoflow.refutations import Adapter, refute
-from infoflow.refutations.proposition_two import star_rows
 from infoflow.refutations.twins import codec_twins
-from infoflow.targets.spelling import parse
+from infoflow.targets.named import parse
 from infoflow.targets.target import Target
 
 RESULTS = Path(__file__).parent / "results" / "refutations.json"

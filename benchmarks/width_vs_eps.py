@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from infoflow.construct.compiler import build
+from infoflow.compiler.budget import budget
+from infoflow.construct.builders import build
 from infoflow.files import write_json
-from infoflow.flow.budget import budget
 from infoflow.flow.layout import Refused, lay_out
 from infoflow.provenance import provenance
 from infoflow.targets import min_pair, pairwise_max

@@ -117,7 +117,7 @@ def main(seed: int, count: int) -> None:
     for name in (
         "torch",
         "infoflow.train.fit",
-        "infoflow.construct.compiler",
+        "infoflow.construct.builders",
         "infoflow.report.style",
         "matplotlib.figure",
     ):

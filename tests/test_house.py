@@ -10,8 +10,8 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "infoflow"
 BASE = ["errors", "arguments", "architecture", "cost", "files", "kernels"]
 BASE += ["installation", "memory", "progress", "provenance", "reading"]
-ROOMS = ["targets", "certificates", "report", "flow", "nn", "construct", "verdicts", "refutations", "train"]
-ROOMS += ["forecasts", "probes", "lab"]
+ROOMS = ["targets", "certificates", "report", "flow", "nn", "compiler", "construct", "verdicts", "refutations", "train"]
+ROOMS += ["forecasts", "proofs", "probes", "lab", "book", "web"]
 ORDER = dict.fromkeys(BASE, 0) | {name: 1 + i for i, name in enumerate(ROOMS)} | {"commands": 99, "cli": 100}
 
 

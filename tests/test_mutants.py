@@ -71,7 +71,7 @@ def test_the_code_that_proves_is_drawn_from_and_the_tests_that_call_it_come_firs
     mutants = script()
     order = mutants.drawn(0)
     assert [m.key for m in order] == [m.key for m in mutants.drawn(0)] != [m.key for m in mutants.drawn(1)]
-    assert {"certificates/rules.py", "construct/verification.py", "verdicts/bounds.py", "refutations/proof.py",
+    assert {"certificates/rules.py", "compiler/verification.py", "verdicts/bounds.py", "refutations/proof.py",
             "construct/rank_one/memorize.py"} <= {m.module for m in order}  # fmt: skip
     for pattern in mutants.PROVING:
         assert list(mutants.PACKAGE.glob(pattern)), f"{pattern} names no file"

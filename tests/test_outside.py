@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 import infoflow
 from infoflow import cli
 from infoflow.architecture import Architecture
-from infoflow.construct.certification import certify
+from infoflow.compiler.certification import certify
 from infoflow.errors import InfoFlowError, JobError
 from infoflow.nn import Transformer, TransformerConfig, files
 from infoflow.probes.record import load as load_recording

@@ -8,7 +8,7 @@ pytest.importorskip("flint")
 from infoflow.certificates.balls import circle_balls, enclose, taylor_balls
 from infoflow.certificates.measured import Fan, fan_error
 from infoflow.certificates.rules import CENTRE, circle_maximum, rule_bias, taylor
-from infoflow.flow.blocks import Piece, choose, units
+from infoflow.compiler.blocks import Piece, choose, units
 
 
 def fan(power, radii, gain, tolerance):

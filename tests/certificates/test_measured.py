@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from infoflow.certificates.balls import enclose
 from infoflow.certificates.measured import Fan, fan_at_zero, fan_error, group
 from infoflow.certificates.rules import circle_maximum, measured_rule, rule_bias
-from infoflow.flow.blocks import Piece, choose, units
+from infoflow.compiler.blocks import Piece, choose, units
 
 
 def made(power, radii, gain, tolerance):

@@ -9,7 +9,7 @@ import torch
 import infoflow as iflow
 from infoflow.cli import main
 from infoflow.commands.constructions import exponential_head, memory_head
-from infoflow.construct.memory_head import memory_head as memory_head_of
+from infoflow.construct.single_heads import memory_head as memory_head_of
 from infoflow.construct.single_heads import single_head
 from infoflow.errors import InfoFlowError
 from infoflow.nn import files

@@ -9,7 +9,7 @@ from infoflow.architecture import Architecture
 from infoflow.forecasts.quantities import find_floors
 from infoflow.forecasts.reads import Floors, floors
 from infoflow.forecasts.states import State, messages, messages_wanted, states
-from infoflow.targets.enumeration import best_tuples
+from infoflow.targets.search import best_tuples
 
 
 def least(found: Floors) -> float:

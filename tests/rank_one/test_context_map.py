@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infoflow.construct.certification import certify
+from infoflow.compiler.certification import certify
 from infoflow.construct.rank_one import certificate as ce
 from infoflow.construct.rank_one import contexts as cx
 from infoflow.construct.rank_one import scales

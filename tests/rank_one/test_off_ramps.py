@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from infoflow.construct.certification import certify
+from infoflow.compiler.certification import certify
 from infoflow.construct.rank_one import equivariant as eq
 from infoflow.construct.rank_one import off_ramps as off
 from infoflow.errors import InfoFlowError

@@ -9,7 +9,7 @@ import pytest
 
 from infoflow.commands.constructions import context_map, equivariant, memorizer
 from infoflow.commands.options import encode
-from infoflow.construct.certification import certify
+from infoflow.compiler.certification import certify
 from infoflow.construct.rank_one.equivariant import function_named
 from infoflow.errors import InfoFlowError
 from infoflow.nn import files

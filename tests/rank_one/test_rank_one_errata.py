@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from infoflow.construct.rank_one import boltzmann as bz
+from infoflow.book.statements import boltzmann as bz
 from infoflow.construct.rank_one import contexts as cx
 from infoflow.construct.rank_one import equivariant as eq
 from infoflow.construct.rank_one import hardmax as hm

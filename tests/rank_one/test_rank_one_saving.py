@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from infoflow.construct.certification import certify
+from infoflow.compiler.certification import certify
 from infoflow.construct.rank_one.memorize import memorize
 from infoflow.construct.rank_one.saving import save_memorizer
 from infoflow.errors import InfoFlowError

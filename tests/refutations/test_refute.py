@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import infoflow
-from infoflow.construct.compiler import build
+from infoflow.construct.builders import build
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer, TransformerConfig
 from infoflow.refutations import Adapter, Collision, NoCollision, refute

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infoflow.construct.exponential_head import exponential_head
-from infoflow.construct.memory_head import memory_head
+from infoflow.construct.single_heads import memory_head
 from infoflow.errors import InfoFlowError
 from infoflow.targets.named import d_retrieval, kth_largest, pairwise_max, sum_of_maxima
 from infoflow.targets.polynomial import Polynomial

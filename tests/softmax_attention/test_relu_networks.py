@@ -3,9 +3,9 @@ import math
 import pytest
 import torch
 
+from infoflow.book.statements.ridge_fit import fit_ridge_relu
 from infoflow.construct.softmax_attention.expression import parse
 from infoflow.construct.softmax_attention.relu_networks import ReluNetwork, two_layer_attention
-from infoflow.construct.softmax_attention.ridge_fit import fit_ridge_relu
 from infoflow.errors import InfoFlowError
 
 F64 = torch.float64

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from infoflow.commands.constructions import grid, icgd, truncated_linear
 from infoflow.commands.constructions.options import numbers, yes_or_no
 from infoflow.commands.options import encode
-from infoflow.construct.certification import certify
+from infoflow.compiler.certification import certify
 from infoflow.errors import InfoFlowError
 from infoflow.nn.files import load, read, write
 

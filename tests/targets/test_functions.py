@@ -21,7 +21,7 @@ from infoflow.targets import (
     value_at_argmax,
 )
 from infoflow.targets.estimates import estimate
-from infoflow.targets.spelling import target_of
+from infoflow.targets.named import target_of
 from infoflow.train.recipe import Recipe
 
 

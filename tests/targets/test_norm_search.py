@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infoflow.errors import InfoFlowError
-from infoflow.targets import NormOfSum, native, triangle_center
+from infoflow.targets import NormOfSum, norm_search, triangle_center
 from infoflow.targets.norm_search import smallest_triples
 
 
@@ -83,7 +83,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> object:
         pytest.skip("no C compiler here")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        found = native.verified_library.__wrapped__()
+        found = norm_search.verified_library.__wrapped__()
     assert found is not None
     return found
 
@@ -93,23 +93,23 @@ def test_the_native_search_is_the_array_search(
     library: object, seed: int, T: int, d: int, distinct: bool, law: str
 ) -> None:
     X = tokens(law, np.random.default_rng(seed), T, d)
-    assert np.array_equal(native.run(library, X, distinct), enumerated(X, distinct)[0])
+    assert np.array_equal(norm_search.run_in_c(library, X, distinct), enumerated(X, distinct)[0])
 
 
 def test_the_native_search_on_numbers_whose_squares_vanish(library: object) -> None:
     X = np.full((1, 5, 2), 5e-324)
-    assert native.run(library, X, False).tolist() == [[0, 0, 0]]
-    assert native.run(library, X, True).tolist() == [[0, 1, 2]]
+    assert norm_search.run_in_c(library, X, False).tolist() == [[0, 0, 0]]
+    assert norm_search.run_in_c(library, X, True).tolist() == [[0, 1, 2]]
 
 
 def test_without_a_compiler_everything_works_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     F = triangle_center()
     X = F.sample(1100, 64, seed=3)  # enough to ask for the compiled search
     expected = F(X)
-    monkeypatch.setattr(native, "verified_library", native.verified_library.__wrapped__)
+    monkeypatch.setattr(norm_search, "verified_library", norm_search.verified_library.__wrapped__)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", "")
-    assert native.verified_library() is None
+    assert norm_search.verified_library() is None
     assert np.array_equal(F(X), expected)
     assert np.array_equal(F(torch.tensor(X)).numpy(), expected)
 
@@ -120,12 +120,12 @@ def test_a_broken_library_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path:
         def smallest_triples(*arguments: object) -> None:
             return None
 
-    assert not native.agrees(Wrong)
+    assert not norm_search.agrees(Wrong)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     source = tmp_path / "norm_search.c"
     source.write_text("this is not C")
-    monkeypatch.setattr(native, "SOURCE", source)
-    assert native.verified_library.__wrapped__() is None
+    monkeypatch.setattr(norm_search, "SOURCE", source)
+    assert norm_search.verified_library.__wrapped__() is None
     assert not list((tmp_path / "infoflow").glob("*"))  # nothing half-made is left
     (tmp_path / "infoflow").chmod(0o777)
-    assert native.verified_library.__wrapped__() is None
+    assert norm_search.verified_library.__wrapped__() is None

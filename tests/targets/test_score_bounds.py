@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from infoflow.errors import InfoFlowError
 from infoflow.targets import CallableScore, NormOfSum, Polynomial, TreeScore, lipschitz, score_bound, score_range
-from infoflow.targets.bounds import polynomial_range
+from infoflow.targets.score import polynomial_range
 
 brute = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("brute.py"))))
 

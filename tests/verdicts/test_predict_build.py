@@ -4,7 +4,7 @@ import pytest
 
 import infoflow as iflow
 from infoflow import Architecture, targets
-from infoflow.construct.compiler import build
+from infoflow.construct.builders import build
 from infoflow.errors import InfoFlowError
 from infoflow.flow.layout import Refused
 from infoflow.verdicts.predict import predict

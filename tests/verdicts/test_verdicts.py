@@ -10,7 +10,7 @@ import torch
 import infoflow as iflow
 from infoflow import Architecture, targets
 from infoflow.cli import main
-from infoflow.construct.offers import BUILDERS
+from infoflow.construct.builders import BUILDERS
 from infoflow.flow.layout import Refused
 
 SECOND = targets.kth_largest(k=2)

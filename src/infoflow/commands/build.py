@@ -125,8 +125,8 @@ def _target(
     target = asked_target(what)
     if T is None or eps is None:
         raise InfoFlowError(f"expected -T LENGTH and --eps ERROR to build a target, for example {EXAMPLE}.")
-    from infoflow.construct.compiler import build
-    from infoflow.construct.report import report_of, report_text
+    from infoflow.compiler.compile import report_of, report_text
+    from infoflow.construct.builders import build
 
     start = time.perf_counter()
     shape = None if arch is None else asked_architecture(arch)

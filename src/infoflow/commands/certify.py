@@ -32,7 +32,7 @@ def command(
     A certificate holds when the bound, recomputed from the file, is within what was asked. Exit code 1 when one does
     not hold; "holds if ..." names what somebody stated and nobody proved.
     """
-    from infoflow.construct.certification import certify
+    from infoflow.compiler.certification import certify
     from infoflow.nn.files import load
 
     results: list[dict[str, Any]] = []

@@ -125,8 +125,8 @@ def scaling() -> html.Section:
 
 def weights() -> html.Section:
     """The proof as weights: eq. (6) compiled, its certificate recomputed from the tensors and attacked."""
-    from infoflow.construct.certification import certify
-    from infoflow.construct.compiler import build
+    from infoflow.compiler.certification import certify
+    from infoflow.construct.builders import build
 
     eps = 1e-2
     network = build(EQ6, T, eps)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from infoflow.architecture import Architecture, from_hugging_face
 from infoflow.errors import InfoFlowError, unknown
 from infoflow.targets import Target, parse
-from infoflow.targets.spelling import target_of
+from infoflow.targets.named import target_of
 
 if TYPE_CHECKING:
     from infoflow.train.task import Task

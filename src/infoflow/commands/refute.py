@@ -69,7 +69,7 @@ def command(
 
 def _bound(network: Any, target: Any, T: int) -> float | None:
     """The error bound of a built network, computed again from its tensors; None where nothing is proved of it."""
-    from infoflow.construct.certification import certify
+    from infoflow.compiler.certification import certify
 
     certificate = certify(network, target, T, seconds=0, balls=False)
     return None if certificate.reasons else certificate.bound

@@ -7,16 +7,21 @@ coordinate, a staircase with steps at R = e^{u_k}, u_k = -beta (1 - (k + 1/2)/N)
     tanh(s (R e^{-u_k} - 1)),   weights up to s e^beta: the lower bounds of both papers need bounded weights.
 
 Everything is evaluated in log space; in plain float64 R underflows once beta > 745.
+
+As a builder (`fits`): E >= D numbers in any heads, values e^{beta (f_i - 1)} from the encoder, and a read-out with one
+hidden layer of D N tanh units.
 """
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from infoflow.construct.offers.offer import positive
-from infoflow.construct.separable import UNIT, Feature, features
+from infoflow.architecture import Architecture
+from infoflow.compiler.offer import Offer, Refusal, one_layer_reasons, positive, weight_reasons
+from infoflow.construct.separable import UNIT, Feature, features, own_domain
 from infoflow.errors import InfoFlowError
 from infoflow.flow.normal_form import Refused
 from infoflow.targets.target import Target
@@ -161,3 +166,28 @@ def _range(feature: Feature, low: float, high: float) -> tuple[float, float]:
         values = part(np.array(places)[:, None])[:, 0]
         bottom, top = bottom + float(values.min()), top + float(values.max())
     return bottom, top if top > bottom else bottom + 1.0
+
+
+def fits(
+    target: Target,
+    arch: Architecture | None,
+    T: int,
+    eps: float,
+    weight_bound: float | None,
+    domain: Any = None,
+    rule: str = "exponential_head",
+) -> Offer | Refusal:
+    try:
+        own_domain(target, domain)
+        head = exponential_head(target, T, eps)
+    except Refused as refused:
+        return Refusal.of("exponential_head", refused)
+    D, width = head.head_dim, head.head_dim * head.units
+    reasons = one_layer_reasons(arch, 1, D, width)
+    if reasons:
+        return Refusal("exponential_head", "architecture", tuple(reasons))
+    reasons = weight_reasons(weight_bound, head.largest_log_weight, math.sqrt(D))
+    if reasons:
+        return Refusal("exponential_head", "weights", tuple(reasons))
+    readout = f"one hidden layer of tanh units with weights up to e^{head.largest_log_weight:.4g}"
+    return Offer("exponential_head", (1,), (D,), (width,), head.bound, (0.0,), readout, head)

@@ -20,8 +20,7 @@ import numpy as np
 from jaxtyping import Float
 
 from infoflow.architecture import Architecture
-from infoflow.flow.factors import with_factors
-from infoflow.flow.jobs import Job, Schedule, assign, default_heads, minimal_heads
+from infoflow.flow.jobs import Job, Schedule, assign, default_heads, minimal_heads, with_factors
 from infoflow.flow.normal_form import NormalForm, Refused, Term, independent_rows, normal_form
 from infoflow.targets.target import Target
 

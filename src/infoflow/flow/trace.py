@@ -15,7 +15,7 @@ from infoflow.flow.program import choose
 from infoflow.flow.sets import MaxHead, PositionHead, Slot, Step, Ties, pack, simulate, sizes, unpack
 from infoflow.targets import Target
 from infoflow.targets.arrays import as_tokens, on_host
-from infoflow.targets.spelling import TargetLike, target_of
+from infoflow.targets.named import TargetLike, target_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

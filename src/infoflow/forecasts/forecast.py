@@ -13,7 +13,7 @@ from infoflow.forecasts.model import Calibrated, calibrated
 from infoflow.forecasts.quantities import NAMES, find_floors, quantities
 from infoflow.forecasts.reads import Floors
 from infoflow.targets import Target
-from infoflow.targets.spelling import target_of
+from infoflow.targets.named import target_of
 from infoflow.train.recipe import Recipe
 
 STUCK = 4.0  # a start is stuck if it ends this many times above the least floor ...

@@ -29,7 +29,7 @@ from infoflow.targets import (
     ValueAtExtremum,
     tree_form,
 )
-from infoflow.targets.tree_search import respond
+from infoflow.targets.search import respond
 
 BENT = 24  # random GELU features of a token's state
 GAIN = 1.5  # of their directions: enough to bend within a deviation

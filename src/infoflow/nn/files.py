@@ -33,7 +33,7 @@ LOADERS: dict[str, str] = {
     "codec": "infoflow.construct.codec:from_saved",
     "memory_head": "infoflow.construct.single_heads:load_memory",
     "exponential_head": "infoflow.construct.single_heads:load_exponential",
-    "occupancy": "infoflow.construct.occupancy:from_saved",
+    "occupancy": "infoflow.compiler.occupancy:from_saved",
     "truncated_linear": "infoflow.construct.softmax_attention.saving:load_truncated_linear",
     "grid": "infoflow.construct.softmax_attention.saving:load_grid",
     "icgd": "infoflow.construct.softmax_attention.saving:load_descent",

@@ -23,9 +23,8 @@ from infoflow.certificates import Certificate
 from infoflow.certificates.certificate import UNCHECKED
 from infoflow.errors import InfoFlowError
 from infoflow.nn import files
-from infoflow.nn.attention import attention
+from infoflow.nn.attention import attention, attention_values
 from infoflow.nn.config import TransformerConfig
-from infoflow.nn.fused import attention_values
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,

@@ -12,7 +12,7 @@ from infoflow.refutations.collision import Collision, NoCollision
 from infoflow.refutations.continuation import climb, rank, smallest_singular_value
 from infoflow.refutations.problem import STARTS, Problem, problem_of
 from infoflow.refutations.proof import prove
-from infoflow.targets.spelling import target_of
+from infoflow.targets.named import target_of
 
 FINALISTS, FIRST_SHARE = 4, 0.35  # after this share of the time the best starts go on alone
 SEARCH_SHARE = 0.75  # the proof takes the rest, and what a search that stands still leaves

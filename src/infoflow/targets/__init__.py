@@ -11,19 +11,19 @@ A target is an outer map over extrema of scores. A new one takes five lines:
 `F(X)` takes (..., T, d) as numpy or torch. Saved in `mine.py`, it is `mine.py:F` on the command line.
 """
 
-from infoflow.targets.bounds import lipschitz, score_bound, score_range
 from infoflow.targets.comparison import Comparison
-from infoflow.targets.functions import function
 from infoflow.targets.named import (
     NAMED,
     Named,
     chain,
     closest_pair,
     d_retrieval,
+    function,
     kth_largest,
     max_plus_min,
     min_pair,
     pairwise_max,
+    parse,
     position_sum,
     recall,
     star,
@@ -32,8 +32,18 @@ from infoflow.targets.named import (
     value_at_argmax,
 )
 from infoflow.targets.polynomial import Polynomial
-from infoflow.targets.score import CallableScore, Edge, NormOfSum, Score, TreeScore, factor, tree_form
-from infoflow.targets.spelling import parse
+from infoflow.targets.score import (
+    CallableScore,
+    Edge,
+    NormOfSum,
+    Score,
+    TreeScore,
+    factor,
+    lipschitz,
+    score_bound,
+    score_range,
+    tree_form,
+)
 from infoflow.targets.target import OuterNetwork, Target
 from infoflow.targets.terms import Extremum, KthLargest, PositionSum, Term, ValueAtExtremum, WholeSequence
 from infoflow.targets.trees import ComparisonTree, comparison_trees, covers

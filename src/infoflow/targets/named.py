@@ -1,21 +1,40 @@
-"""The targets of the papers by name: `pairwise_max(D=4, d=4, seed=0)`, spelled `pairwise_max:D=4,d=4,seed=0`.
+"""Targets by name, targets of one's own functions, and the spelling of both.
 
-Every function below is a target; its keyword arguments are the keys of its spelling. `NAMED` holds what
-`infoflow targets` prints. Random matrices are drawn once from `numpy.random.default_rng(seed)`.
+Named: `pairwise_max(D=4, d=4, seed=0)`, spelled `pairwise_max:D=4,d=4,seed=0`. Every function of the first part is a
+target; its keyword arguments are the keys of its spelling. `NAMED` holds what `infoflow targets` prints. Random
+matrices are drawn once from `numpy.random.default_rng(seed)`.
+
+Any function: `function(f, d)` for one of a whole sequence, `function(f, d, arity, extremum)` for the best score over
+tuples of tokens.
+
+    import infoflow as iflow
+    spread = iflow.targets.function(lambda X: X.amax(-2).sum(-1) - X.amin(-2).sum(-1), d=3)
+
+A function gets torch tensors (batched, differentiable) and gives one number a sequence, or `outputs` numbers. Values
+and active index sets are exact, the sets by automatic differentiation (eq. (4) of the InfoFlow paper speaks of every
+almost everywhere differentiable target). How many tokens a comparison takes cannot be read from a function: it is
+estimated on samples (`targets.estimates`) and every output that uses it says so.
+
+A spelling may come from anywhere: a header, a store, a request. Nothing here can run a user's file; what can
+(`file.py:NAME` as an argument) stands in `infoflow.commands.own_code`, which no room can import.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+from uuid import uuid4
 
 import numpy as np
 
 from infoflow import arguments, cost
-from infoflow.errors import InfoFlowError
+from infoflow.arguments import integer, shown
+from infoflow.errors import InfoFlowError, unknown
+from infoflow.targets.arrays import Array, is_torch, on_host
 from infoflow.targets.polynomial import Polynomial
-from infoflow.targets.score import Edge, NormOfSum, TreeScore, factor
+from infoflow.targets.score import CallableScore, Edge, NormOfSum, TreeScore, factor
 from infoflow.targets.target import Target
-from infoflow.targets.terms import Extremum, KthLargest, PositionSum, ValueAtExtremum
+from infoflow.targets.terms import Extremum, KthLargest, PositionSum, ValueAtExtremum, WholeSequence
 
 CANDIDATES = 1024  # random points from which separated minimisers are chosen
 MOST_POSITIONS = 10**6  # named one by one in a target; beyond this a run is a slip of the finger
@@ -269,3 +288,135 @@ NAMED: dict[str, Named] = {
         {"length": 3, "d": 4, "seed": 0},
     ),
 }
+
+
+def function(
+    f: Callable[[Any], Any],
+    d: int,
+    arity: int | None = None,
+    extremum: Literal["max", "min"] | None = None,
+    *,
+    outputs: int = 1,
+    distinct: bool = False,
+    lipschitz: float | None = None,
+    domain: tuple[float, float] = (-1.0, 1.0),
+    sampler: str = "uniform",
+    name: str = "",
+) -> Target:
+    """A target from a function of torch tensors.
+
+    Without `arity`, f maps whole sequences (..., T, d) to (...), or to (..., outputs). With `arity` k and `extremum`, f
+    is a score: it maps k tokens (..., k, d) to (...), and the target is its largest or smallest value over all k-tuples
+    of positions (`distinct`: of different positions). `lipschitz`, with respect to each token, opens the occupancy
+    construction to `build`. `name` is its identity where results are stored: another function needs another name.
+    Without one it has an identity of this process alone, so that no store answers for a function that has changed.
+    """
+    integer("d", d)
+    if not callable(f):
+        raise InfoFlowError(f"expected a function of torch tensors, got {type(f).__name__}.")
+    if (arity is None) != (extremum is None):
+        raise InfoFlowError(
+            "expected arity and extremum together (a score of k tokens, its max or min over tuples), or neither (a "
+            "function of the whole sequence)."
+        )
+    called = getattr(f, "__name__", type(f).__name__).strip("<>")
+    identity = name or f"{called}@{uuid4().hex[:8]}"
+    options: dict[str, Any] = {"domain": domain, "sampler": sampler, "spelling": f"function:{identity}"}
+    if arity is None:
+        if distinct or lipschitz is not None:
+            raise InfoFlowError("expected distinct and lipschitz for a score of k tokens alone; give an arity.")
+        term = WholeSequence(OnTensors(f), d, integer("outputs", outputs))
+        return Target((term,), Polynomial.identity(outputs), d, **options)
+    if outputs != 1:
+        raise InfoFlowError(f"expected one output of an extremum, got outputs={outputs}.")
+    score = CallableScore(OnTensors(f), integer("arity", arity), d, lipschitz)
+    assert extremum is not None
+    return Target.sum(Extremum(score, extremum, distinct=distinct), **options)
+
+
+def of_callable(f: Callable[..., Any]) -> Target:
+    """A plain function of whole sequences, `def F(X, d=3)`: the default of `d` is the dimension of its tokens."""
+    try:
+        stated = inspect.signature(f).parameters.get("d")
+    except (TypeError, ValueError):
+        stated = None
+    called = getattr(f, "__name__", type(f).__name__)
+    if stated is None or stated.default is inspect.Parameter.empty:
+        raise InfoFlowError(
+            f"expected the dimension of the tokens as a default of the function's argument d (def {called}(X, d=2)), "
+            "got none; or pass infoflow.targets.function(f, d=2)."
+        )
+    return function(f, stated.default)
+
+
+@dataclass(frozen=True, eq=False)
+class OnTensors:
+    """A function of tensors that takes arrays, too, and whose failures are one sentence."""
+
+    function: Callable[[Any], Any]
+
+    def __call__(self, x: Array) -> Array:
+        import torch
+
+        tensor = x if is_torch(x) else torch.from_numpy(np.ascontiguousarray(x))
+        try:
+            y = self.function(tensor)
+        except InfoFlowError:
+            raise
+        except Exception as error:  # a stranger's function may raise anything
+            line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise InfoFlowError(
+                f"expected the function to take a tensor of shape {tuple(x.shape)}, it failed: {line}"
+            ) from None
+        if not isinstance(y, torch.Tensor):
+            raise InfoFlowError(f"expected the function to return a tensor, got {type(y).__name__}.")
+        return y if is_torch(x) else on_host(y)
+
+
+TargetLike = Target | str | Callable[..., Any]
+
+
+def target_of(target: TargetLike) -> Target:
+    """A target as it is, the one a spelling names, or a plain function `def F(X, d=3)`: every verb takes all three."""
+    if isinstance(target, Target):
+        return target
+    return of_callable(target) if callable(target) else parse(target)
+
+
+def parse(spelling: str) -> Target:
+    """The named target a spelling stands for, wherever the spelling comes from."""
+    if not isinstance(spelling, str):
+        raise InfoFlowError(f"expected a target or its spelling such as 'pairwise_max:D=4,d=4', got {shown(spelling)}.")
+    name, colon, rest = spelling.strip().partition(":")
+    if ".py" in spelling:
+        raise InfoFlowError(
+            f"expected a named target, got {spelling!r}; code is run only when an argument of the command names it "
+            "(--target FILE.py:NAME), and in Python you import it and pass the target itself."
+        )
+    if name not in NAMED:
+        raise unknown("target", name, list(NAMED))
+    if colon and not rest:
+        raise InfoFlowError(f"expected key=value after the colon of {spelling!r}, got nothing.")
+    return NAMED[name].build(**_read_keys(name, rest))
+
+
+def _read_keys(name: str, text: str) -> dict[str, Any]:
+    readers = NAMED[name].readers
+    found: dict[str, Any] = {}
+    for part in text.split(",") if text else ():
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not key or not value:
+            raise InfoFlowError(f"expected key=value separated by commas after {name}:, got {part!r}.")
+        if key not in readers:
+            if not readers:
+                raise InfoFlowError(f"expected {name} without keys, got {key!r}.")
+            raise unknown(f"key of {name}", key, list(readers))
+        if key in found:
+            raise InfoFlowError(f"expected each key once, {key!r} comes twice.")
+        try:
+            found[key] = readers[key](value)
+        except ValueError:
+            kinds = {int: "an integer", float: "a number"}
+            kind = kinds.get(readers[key], "positions like 1..3+7 (from 1 on; sets joined by /)")  # type: ignore[call-overload]
+            raise InfoFlowError(f"expected {key} to be {kind}, got {value!r}.") from None
+    return found

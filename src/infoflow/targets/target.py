@@ -216,7 +216,7 @@ class Target:
 
     def head_count_hypotheses(self, T: int | None = None) -> tuple[bool, tuple[str, ...]]:
         """Whether the head-count theorem speaks about this target, and the reasons why not."""
-        from infoflow.targets.hypotheses import head_count_hypotheses
+        from infoflow.targets.comparison import head_count_hypotheses
 
         return head_count_hypotheses(self, T)
 

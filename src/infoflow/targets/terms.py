@@ -9,7 +9,7 @@ import numpy as np
 from infoflow import arguments
 from infoflow.arguments import number
 from infoflow.errors import InfoFlowError
-from infoflow.targets import distinct_search, enumeration, native, norm_search, tree_search
+from infoflow.targets import norm_search, search
 from infoflow.targets.arrays import (
     Array,
     broadcast,
@@ -109,12 +109,12 @@ class Extremum:
         sign = 1 if self.kind == "max" else -1
         score = self.score
         if isinstance(score, TreeScore):
-            search = distinct_search.best_distinct_tuples if self.distinct else tree_search.best_tuples
-            return search(score, X, sign, self.mask(X))[0]
+            best = search.best_distinct_tuples if self.distinct else search.best_tuples
+            return best(score, X, sign, self.mask(X))[0]
         if isinstance(score, NormOfSum) and score.arity == 3 and sign < 0 and self.sets is None:
-            found = native.search(on_host(X), self.distinct)  # in C on the host it beats the array search on a GPU
+            found = norm_search.search_in_c(on_host(X), self.distinct)  # faster than the array search, GPUs included
             return norm_search.smallest_triples(score, X, self.distinct) if found is None else indices(found, X)
-        return enumeration.best_tuples(score, X, sign, self.choices(X.shape[1]), self.distinct)[0]
+        return search.best_of_all_tuples(score, X, sign, self.choices(X.shape[1]), self.distinct)[0]
 
     def mask(self, X: Array) -> Array:
         """(1, k, T), true where a vertex may stand."""
@@ -192,7 +192,7 @@ class ValueAtExtremum:
         tree = tree_form(self.extremum.score)
         assert tree is not None
         sign = 1 if self.extremum.kind == "max" else -1
-        scores = tree_search.best_at(tree, X, sign, self.extremum.mask(X), self.vertex, self.extremum.distinct)
+        scores = search.best_at(tree, X, sign, self.extremum.mask(X), self.vertex, self.extremum.distinct)
         best, second = two_largest(scores)
         return best - second
 

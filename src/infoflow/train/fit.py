@@ -20,7 +20,7 @@ from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError, unknown
 from infoflow.progress import Progress
 from infoflow.targets import Target
-from infoflow.targets.spelling import TargetLike, target_of
+from infoflow.targets.named import TargetLike, target_of
 from infoflow.train import checkpoint, local, ray
 from infoflow.train.local import Board, Stop
 from infoflow.train.part import Finished

@@ -31,8 +31,7 @@ from torch import Tensor
 
 from infoflow import kernels
 from infoflow.nn import Transformer, TransformerConfig
-from infoflow.nn.attention import attention
-from infoflow.nn.fused import LONGEST, attention_values, block, tile, triton_found
+from infoflow.nn.attention import LONGEST, attention, attention_values, block, tile, triton_found
 from infoflow.nn.transformer import ACTIVATIONS
 
 SOURCE = Path(__file__).with_name("attend.c")

@@ -10,7 +10,7 @@ from infoflow.errors import InfoFlowError
 from infoflow.flow.layout import Layout, Refused, schedules
 from infoflow.flow.program import skeleton
 from infoflow.targets import Target
-from infoflow.targets.spelling import TargetLike, target_of
+from infoflow.targets.named import TargetLike, target_of
 from infoflow.verdicts.estimate import WAYS, Count, estimate_flow, least_embed
 from infoflow.verdicts.predict import check_call
 from infoflow.verdicts.tables import columns

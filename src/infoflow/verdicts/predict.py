@@ -5,9 +5,9 @@ from typing import Any, Literal
 
 from infoflow import arguments
 from infoflow.architecture import Architecture
-from infoflow.construct.offers import Builder, Offer, Refusal, answers, refusal_words
+from infoflow.construct.builders import Builder, Offer, Refusal, answers, refusal_words
 from infoflow.targets import CallableScore, Extremum, OuterNetwork, PositionSum, Target, ValueAtExtremum, tree_form
-from infoflow.targets.spelling import TargetLike, target_of
+from infoflow.targets.named import TargetLike, target_of
 from infoflow.verdicts.bounds import Proved, lower_bounds
 from infoflow.verdicts.estimate import (
     WAYS,
@@ -90,7 +90,7 @@ def predict(
     """The two-step procedure, the theorems whose hypotheses hold here, and the construction that fits, if one does.
 
     `constructed` exactly when `build(target, T, eps, arch, weight_bound=weight_bound)` succeeds: every builder is asked
-    (`construct.offers`). `proved hard` exactly when embed and width are stated and a theorem, all of whose hypotheses
+    (`construct.builders`). `proved hard` exactly when embed and width are stated and a theorem, all of whose hypotheses
     were checked, needs a wider read-out. `weight_bound` is the class every answer speaks of (None: unbounded weights,
     where no lower bound holds). An unstated embed or width means some (`Architecture`).
     """

@@ -12,7 +12,7 @@ from infoflow.errors import InfoFlowError
 from infoflow.flow import counting
 from infoflow.flow.trace import check_length
 from infoflow.targets import Target
-from infoflow.targets.spelling import TargetLike, target_of
+from infoflow.targets.named import TargetLike, target_of
 from infoflow.verdicts.estimate import Count, estimate_counting, estimate_flow
 from infoflow.verdicts.tables import columns
 

@@ -8,8 +8,7 @@ from infoflow.commands.own_code import asked_target
 
 
 def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
-    from infoflow.construct.memory_head import MemoryHead
-    from infoflow.construct.single_heads import single_head
+    from infoflow.construct.single_heads import MemoryHead, single_head
 
     left = Options(options)
     target = asked_target(left.take("target", str, "d_retrieval:D=2,d=1"))

@@ -14,7 +14,7 @@ from torch import Tensor
 from infoflow.arguments import shown
 from infoflow.certificates import asked_of
 from infoflow.certificates.certificate import is_finite
-from infoflow.construct.coverage import expect_float64
+from infoflow.compiler.coverage import expect_float64
 from infoflow.construct.softmax_attention.descent import InContextDescent, in_context_gd
 from infoflow.construct.softmax_attention.expression import parse
 from infoflow.construct.softmax_attention.grid import GridApproximator, grid_approximator

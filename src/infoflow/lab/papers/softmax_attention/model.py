@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from infoflow.nn.attention import Attended, attention
-from infoflow.nn.fused import attention_values
+from infoflow.nn.attention import Attended, attention, attention_values
 from infoflow.nn.transformer import Linear
 
 Stack = tuple[int, ...]

@@ -1,0 +1,20 @@
+"""The star of three tokens: one width for all T, where Proposition 2 demands growing sets."""
+
+from infoflow.book.statements.proposition_two import star_rows
+from infoflow.construct.builders import build
+from infoflow.targets.named import star
+
+
+def test_one_network_for_all_lengths():
+    short, longer = star_rows(lengths=(8, 64), seconds=0.2)
+    for row in (short, longer):
+        assert row.heads == (2, 1)
+        assert row.widths == short.widths
+        assert row.attacked <= row.bound <= 0.05
+        assert row.reachable == 3
+    assert longer.demanded == 8
+    assert not short.contradicts
+    assert longer.contradicts
+    long = build(star(k=3, d=2), 1024, 0.05)
+    assert long.config.widths == short.widths
+    assert long.header["certificate"]["bound"] <= 0.05
