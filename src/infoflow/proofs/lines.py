@@ -1,0 +1,125 @@
+"""Straight lines above +-act on an interval, for every activation that is trained with.
+
+For any slope s the lowest line s z + t above f on [l, u] has t = max over [l, u] of h(z) = f(z) - s z. Where f is convex
+h has no inner maximum, so only the ends and the regions where f is concave count. On a concave region cut with [l, u],
+[a, b], every point p gives
+
+    h(z) <= h(p) + h'(p) (z - p) <= h(p) + max(h'(p) (a - p), h'(p) (b - p)),        h' = f' - s,
+
+so any guess p of the touching point is sound and the exact one is tight. Regions where f is concave:
+
+    f = gelu    (-inf, -sqrt 2] and [sqrt 2, inf): gelu'' = phi(z) (2 - z^2); gelu' is in [-0.13, 0] on the first and in
+                [1, 1.13] on the second, so a slope touches one of them at most and both are looked at
+    f = -gelu   [-sqrt 2, sqrt 2]
+    f = tanh, sigmoid   [0, inf);   f = -tanh, -sigmoid   (-inf, 0]
+    f = relu    none;   f = -relu   everywhere, with a kink at 0;   identity: both are straight
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import erf, expit
+
+BEND = math.sqrt(2.0)
+STEPS = 12  # of the search for a touching point; the bound holds after any number of them
+Array = Float[np.ndarray, " ..."]
+
+
+def _gelu(z: Array) -> Array:
+    return 0.5 * z * (1.0 + erf(z / BEND))
+
+
+def _gelu_slope(z: Array) -> Array:
+    return 0.5 * (1.0 + erf(z / BEND)) + z * np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+
+
+@dataclass(frozen=True)
+class Act:
+    """An activation with its slope, and the regions where it (sign +1) and its negative (sign -1) are concave."""
+
+    value: Callable[[Array], Array]
+    slope: Callable[[Array], Array]
+    concave: tuple[tuple[float, float], ...]
+    convex: tuple[tuple[float, float], ...]
+
+    def regions(self, sign: int) -> tuple[tuple[float, float], ...]:
+        return self.concave if sign > 0 else self.convex
+
+
+INF = math.inf
+ACTS: dict[str, Act] = {
+    "gelu": Act(_gelu, _gelu_slope, ((-INF, -BEND), (BEND, INF)), ((-BEND, BEND),)),
+    "tanh": Act(np.tanh, lambda z: 1.0 - np.tanh(z) ** 2, ((0.0, INF),), ((-INF, 0.0),)),
+    "sigmoid": Act(expit, lambda z: expit(z) * expit(-z), ((0.0, INF),), ((-INF, 0.0),)),
+    "relu": Act(lambda z: np.maximum(z, 0.0), lambda z: (z > 0) * 1.0, (), ((-INF, INF),)),
+    "identity": Act(lambda z: z, np.ones_like, (), ()),
+}
+
+
+def lines_above(
+    name: str, sign: int, low: Array, high: Array, points: int = 3
+) -> tuple[Float[np.ndarray, "units lines"], Float[np.ndarray, "units lines"]]:
+    """Slopes and intercepts of lines above sign * act on [low, high], per unit: the chord's slope first, then touching
+    lines at `points` points of every concave region that the interval meets."""
+    act = ACTS[name]
+
+    def f(z: Array) -> Array:
+        return sign * act.value(z)
+
+    width = high - low
+    chord = np.where(width > 1e-9, (f(high) - f(low)) / np.maximum(width, 1e-9), sign * act.slope(low))
+    slopes = [chord]
+    if name == "relu" and sign < 0:  # the kink's slopes: any between -1 and 0 touch at 0
+        slopes += [np.where(low + high > 0, -1.0, 0.0)]
+    else:
+        for a, b in act.regions(sign):
+            inside, left, right = _meet(low, high, a, b)
+            for i in range(points):
+                p = left + (right - left) * (i / (points - 1) if points > 1 else 0.5)
+                slopes.append(np.where(inside, sign * act.slope(p), chord))
+    table = np.stack(slopes, -1)
+    return table, np.stack([intercept(name, sign, s, low, high) for s in slopes], -1)
+
+
+def intercept(name: str, sign: int, slope: Array, low: Array, high: Array) -> Array:
+    """The least t we can prove with sign * act(z) <= slope z + t on [low, high]."""
+    act = ACTS[name]
+
+    def h(z: Array) -> Array:
+        return sign * act.value(z) - slope * z
+
+    best = np.maximum(h(low), h(high))
+    if name == "relu" and sign < 0:
+        return np.where((low < 0) & (high > 0), np.maximum(best, 0.0), best)
+    for a, b in act.regions(sign):
+        inside, left, right = _meet(low, high, a, b)
+        p = _touching(lambda z: sign * act.slope(z) - slope, left, right)
+        rise = sign * act.slope(p) - slope
+        over = h(p) + np.maximum(np.maximum(rise * (left - p), rise * (right - p)), 0.0)
+        best = np.where(inside, np.maximum(best, over), best)
+    return best
+
+
+def _meet(low: Array, high: Array, a: float, b: float) -> tuple[np.ndarray, Array, Array]:
+    """[low, high] cut with [a, b]: whether they meet, and the ends (those of [low, high] where they do not)."""
+    left, right = np.maximum(low, a), np.minimum(high, b)
+    inside = left <= right
+    return inside, np.where(inside, left, low), np.where(inside, right, low)
+
+
+def _touching(rise: Callable[[Array], Array], left: Array, right: Array) -> Array:
+    """Where a falling function is about zero: secant steps that keep the bracket, the end where there is none."""
+    a, b = left, right
+    fa, fb = rise(a), rise(b)
+    for _ in range(STEPS):
+        p = 0.5 * (a + b)
+        fp = rise(p)
+        up = fp > 0
+        a, fa = np.where(up, p, a), np.where(up, fp, fa)
+        b, fb = np.where(up, b, p), np.where(up, fb, fp)
+    gap = fa - fb
+    t = np.where(gap > 0, fa / np.where(gap > 0, gap, 1.0), 0.5)
+    return np.clip(a + np.clip(t, 0.0, 1.0) * (b - a), left, right)

@@ -1,0 +1,145 @@
+"""A trained one-layer network as a function of h softmax averages of its tokens.
+
+The CLS of a one-layer network (nn/transformer.py) asks with one fixed query per head. With the linear encoder
+e(t) = W x(t) + b its score of token t is beta <Q_k c, K_k e(t)> = q_k' x(t) + a constant that every token shares, so
+
+    m_k = sum_t softmax_t(q_k' x(t)) x(t),      q_k = beta W' K_k' Q_k c,
+    net = g(m_1 .. m_h),   g(m) = b_2 + sum_j c_j act(w_j' m + b_j),   m in R^(h d),
+
+whatever T is: values, output matrix, residual and the read-out's first layer are multiplied out into w_j and b_j. The
+products are computed in float64 and differ from those of the stored numbers by at most gamma_n times the same products
+of absolute values (Higham, Accuracy and Stability, 3.5); `Reduced.rounding` carries that to the output.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from infoflow.errors import InfoFlowError
+from infoflow.nn import Transformer
+
+UNIT = 2.0**-53
+STEEPEST = {"gelu": 1.13, "relu": 1.0, "tanh": 1.0, "sigmoid": 0.25, "identity": 1.0}  # sup |act'|, rounded upwards
+
+
+@dataclass(frozen=True, eq=False)
+class Reduced:
+    """g and the queries; `heads` x `dim` coordinates of m, in the order m_1, m_2, ..."""
+
+    queries: Float[np.ndarray, "h d"]
+    weight: Float[np.ndarray, "units hd"]  # w_j
+    bias: Float[np.ndarray, " units"]  # b_j
+    output: Float[np.ndarray, "outputs units"]  # c_j
+    constant: Float[np.ndarray, " outputs"]  # b_2
+    activation: str
+    query_error: Float[np.ndarray, "h d"]  # |stored product - float64 product| of q_k is at most this
+    unit_error: Float[np.ndarray, "units"]  # noqa: F821  the same of w_j' m + b_j per unit of 1 + max |m|
+
+    @property
+    def heads(self) -> int:
+        return int(self.queries.shape[0])
+
+    @property
+    def dim(self) -> int:
+        return int(self.queries.shape[1])
+
+    def rounding(self, largest: float) -> Float[np.ndarray, " outputs"]:
+        """|g - its float64 evaluation| where |m| <= largest, per output.
+
+        A unit's argument is off by unit_error (1 + largest) from the stored products and as much again from its own
+        evaluation; act is within 4 units in the last place and has slope at most STEEPEST; the last sum adds
+        gamma_(units + 2) times its absolute terms. |act(z)| <= |z| + 1 for every activation of the house.
+        """
+        off = 2.0 * self.unit_error * (1.0 + largest)
+        size = np.abs(self.weight).sum(1) * largest + np.abs(self.bias) + 1.0
+        terms = STEEPEST[self.activation] * off + 8.0 * UNIT * size
+        last = gamma(self.output.shape[1] + 2) * (np.abs(self.output) @ size + np.abs(self.constant))
+        found: np.ndarray = 2.0 * (np.abs(self.output) @ terms + last)
+        return found
+
+    def __call__(self, m: Float[np.ndarray, "... hd"]) -> Float[np.ndarray, "... outputs"]:
+        from infoflow.proofs.lines import ACTS
+
+        found: np.ndarray = ACTS[self.activation].value(m @ self.weight.T + self.bias) @ self.output.T + self.constant
+        return found
+
+    def averages(self, X: Float[np.ndarray, "... T d"]) -> Float[np.ndarray, "... hd"]:
+        """The softmax averages of sequences."""
+        scores = X @ self.queries.T  # (..., T, h)
+        weights = np.exp(scores - scores.max(-2, keepdims=True))
+        weights /= weights.sum(-2, keepdims=True)
+        return np.asarray(np.swapaxes(weights, -1, -2) @ X).reshape(*X.shape[:-2], -1)
+
+
+def gamma(n: int) -> float:
+    """Bound of the relative error of n operations in float64."""
+    return n * UNIT / (1.0 - n * UNIT)
+
+
+def uncovered(network: Transformer) -> list[str]:
+    """Why the argument above does not speak of this network; empty when it does."""
+    c = network.config
+    asked = {
+        f"{c.layers} layers": c.layers != 1,
+        "an encoder with a hidden layer": c.encoder == "mlp",
+        "a table of the vocabulary": c.encoder == "table",
+        "positions": c.positions != "none",
+        "layer norm": c.layer_norm,
+        "hardmax": c.hard,
+        "no CLS": not c.cls,
+        "no read-out": not c.readout,
+        f"{c.ffn_layers} hidden layers in its read-out": c.ffn_layers != 1,
+        "a skip in its read-out": c.readout_skip,
+        "model axes (take one model with .select)": bool(network.stack),
+    }
+    return [what for what, found in asked.items() if found]
+
+
+def reduce(network: Transformer) -> Reduced:
+    """Multiply the stored matrices out; refuse by name what is not one linear-encoder layer read by one hidden layer."""
+    reasons = uncovered(network)
+    if reasons:
+        raise InfoFlowError(
+            f"expected one layer, a linear encoder and a read-out with one hidden layer, got {', '.join(reasons)}; "
+            "no bound is known for such trained networks."
+        )
+    stored = {name: value.detach().double().cpu().numpy() for name, value in network.state_dict().items()}
+    if not all(np.isfinite(value).all() for value in stored.values()):
+        raise InfoFlowError("expected finite weights, got NaN or infinity; the network has diverged.")
+    exact, size = _multiplied(stored, network), _multiplied({n: np.abs(v) for n, v in stored.items()}, network, True)
+    c = network.config
+    slip = gamma(2 * (c.dim + 3 * c.embed[0] + sum(c.head_dims)) + 16)
+    queries, weight, bias = exact
+    act = c.readout_activation or c.activation
+    last = network.readout.maps[1]  # type: ignore[union-attr]
+    return Reduced(
+        queries,
+        weight,
+        bias,
+        last.weight.detach().double().cpu().numpy(),
+        last.bias.detach().double().cpu().numpy(),
+        act,
+        slip * size[0],
+        slip * (size[1].sum(1) + size[2]),
+    )
+
+
+def _multiplied(
+    p: dict[str, np.ndarray], network: Transformer, absolute: bool = False
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(queries, weight, bias) of the matrices `p`; with absolute values in `p` this bounds every partial sum."""
+    c = network.config
+    (h,), (n,), E = c.heads, c.head_dims, c.embed[0]
+    W = p["encoder.maps.0.weight"] if c.encoder == "linear" else np.eye(E)
+    b = p["encoder.maps.0.bias"] if c.encoder == "linear" else np.zeros(E)
+    W = W + np.eye(E) if c.encoder_skip else W
+    cls, query, key = p["cls_token"], p["attentions.0.query"], p["attentions.0.key"]
+    value, output = p.get("attentions.0.value", key), p["attentions.0.output"]
+    beta = abs(c.betas[0]) if absolute else c.betas[0]
+    queries = np.stack([beta * ((query[k] @ cls) @ key[k] @ W) for k in range(h)])
+    mixed = [output[:, k * n : (k + 1) * n] @ value[k] for k in range(h)]  # (E, E) each
+    state = np.concatenate([each @ W for each in mixed], axis=1)  # (E, h d)
+    still = sum((each @ b for each in mixed), cls if c.residual else np.zeros(E))
+    first, shift = p["readout.maps.0.weight"], p["readout.maps.0.bias"]
+    return queries, first @ state, first @ still + shift
