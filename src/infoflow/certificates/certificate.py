@@ -71,6 +71,8 @@ class Certificate:
     reasons: tuple[str, ...] = ()
     parts: dict[str, float] = field(default_factory=dict)  # the summands of the bound, by name
     measured: dict[str, float] = field(default_factory=dict)  # what was measured or enclosed beside it, by name
+    seconds: float | None = None  # what it took, where a search was given time
+    worst: list[list[float]] | None = None  # the input that attains `attacked`, token by token, where it is kept
 
     @property
     def holds(self) -> bool:
@@ -132,7 +134,8 @@ class Certificate:
             raise InfoFlowError("expected a certificate with its arithmetic, got something else; the file is damaged.")
         known = {name: payload[name] for name in cls.__dataclass_fields__ if name in payload}
         known["claim"] = Claim.from_json(known.get("claim"))
-        numbers = all(_plain(known.get(name)) for name in ("bound", "attacked"))
+        known.pop("worst", None)  # what a file states is attacked again, never believed
+        numbers = all(_plain(known.get(name)) for name in ("bound", "attacked", "seconds"))
         for name in ("assumptions", "promises", "reasons"):
             words = known.get(name, ())
             if not isinstance(words, (list, tuple)):

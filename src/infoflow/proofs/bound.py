@@ -11,14 +11,14 @@ multipliers,
 
     sup <= sum of the constants they weigh + max over the box of the linear function they leave,
 
-which is evaluated here with its rounding allowance. A node that the program calls empty is dropped only when multipliers
-prove it. The value of the function at the program's m is a lower end: the search stops when both ends meet.
+which is evaluated here with its rounding allowance. A node that the program calls empty is dropped only when
+multipliers prove it. The value of the function at the program's m is a lower end: the search stops when both ends meet.
 """
 
 import heapq
 import time
 from dataclasses import dataclass, field
-from itertools import count
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ from infoflow.proofs.reduce import Reduced
 
 CLOSE = 0.01  # the search ends when the bound is within this share of the largest value it met
 ALLOWANCE = 1e-12  # per unit of absolute value summed: far above gamma_n for the n < 2000 terms of a node's sum
+MOST_NODES = 10**6
+UNBALANCED = 1e-9  # a larger rest of the balance that weak duality asks for costs the convexity cuts
 THIN = 1e-4  # a unit whose line is off by less than this share of the bound gets no variable of its own
 
 
@@ -55,6 +57,13 @@ class Space:
     directions: Float[np.ndarray, "hd hd"]  # columns
     along: Float[np.ndarray, "units hd"]  # w_j' directions
     stray: Float[np.ndarray, " units"]  # |w_j' m - (w_j' directions)(directions' m)| over the box
+
+    @cached_property
+    def ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """The range of every direction over the box, a little widened."""
+        first, second = self.directions * self.low[:, None], self.directions * self.high[:, None]
+        lo, hi = np.minimum(first, second).sum(0), np.maximum(first, second).sum(0)
+        return lo - 1e-12 * (1.0 + np.abs(lo)), hi + 1e-12 * (1.0 + np.abs(hi))
 
 
 @dataclass(order=True)
@@ -110,26 +119,27 @@ def problems(reduced: Reduced, bracketed: Bracketed) -> list[Problem]:
     return found
 
 
-def largest(space: Space, asked: list[Problem], seconds: float, close: float = CLOSE) -> Found:
-    """The largest of the suprema; the open node with the largest bound is split, until time is up or the ends meet."""
-    begin, number = time.monotonic(), count()
-    reached = 0.0
+def largest(space: Space, asked: list[Problem], seconds: float, close: float = CLOSE, most: int = MOST_NODES) -> Found:
+    """The largest of the suprema; the open node with the largest bound is split, until time is up, `most` nodes were
+    made or the ends meet."""
+    begin, made, reached = time.monotonic(), 0, 0.0
     heap: list[Node] = []
     done = {problem.name: 0.0 for problem in asked}
-    whole_lo, whole_hi = _ends(space)
     for problem in asked:
-        node, value = _node(space, problem, whole_lo, whole_hi, np.inf, next(number), reached)
+        node, value = _node(space, problem, *space.ends, np.inf, made, reached)
+        made += 1
         reached = max(reached, value)
         if node is not None:
             heapq.heappush(heap, node)
-    while heap and heap[0].bound > reached * (1.0 + close) and time.monotonic() - begin < seconds:
+    while heap and heap[0].bound > reached * (1.0 + close) and made < most and time.monotonic() - begin < seconds:
         node = heapq.heappop(heap)
         axis = int(node.scores.argmax())
         if node.hi[axis] - node.lo[axis] < 1e-9:
             done[node.problem.name] = max(done[node.problem.name], node.bound)
             continue
         for lo, hi in _halves(node, axis):
-            child, value = _node(space, node.problem, lo, hi, node.bound, next(number), reached)
+            child, value = _node(space, node.problem, lo, hi, node.bound, made, reached)
+            made += 1
             reached = max(reached, value)
             if child is None:
                 continue
@@ -139,15 +149,7 @@ def largest(space: Space, asked: list[Problem], seconds: float, close: float = C
                 heapq.heappush(heap, child)
     for node in heap:
         done[node.problem.name] = max(done[node.problem.name], node.bound)
-    return Found(max(done.values()), reached, done, next(number), time.monotonic() - begin)
-
-
-def _ends(space: Space) -> tuple[np.ndarray, np.ndarray]:
-    """The range of every direction over the box, a little widened."""
-    R = space.directions
-    lo = (np.minimum(R * space.low[:, None], R * space.high[:, None])).sum(0)
-    hi = (np.maximum(R * space.low[:, None], R * space.high[:, None])).sum(0)
-    return lo - 1e-12 * (1.0 + np.abs(lo)), hi + 1e-12 * (1.0 + np.abs(hi))
+    return Found(max(done.values()), reached, done, made, time.monotonic() - begin)
 
 
 def _halves(node: Node, axis: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -176,7 +178,7 @@ def _node(
     """The node with its bound, and the function's value at the program's point; None where the node is empty."""
     low, high = _ranges(space, lo, hi)
     slopes, intercepts = unit_lines(space.reduced.activation, problem.units, low, high)
-    split = np.flatnonzero((hi - lo) < (np.subtract(*_ends(space)[::-1])) * (1.0 - 1e-9))
+    split = np.flatnonzero((hi - lo) < (space.ends[1] - space.ends[0]) * (1.0 - 1e-9))
     program = Program(space, problem, lo, hi, split, slopes, intercepts, low, high, max(reached, 0.0))
     bound, m = program.solve()
     if bound is None:
@@ -200,13 +202,13 @@ def unit_lines(
     activation: str, units: np.ndarray, low: np.ndarray, high: np.ndarray
 ) -> tuple[Float[np.ndarray, "units lines"], Float[np.ndarray, "units lines"]]:
     """Lines above units_j act(z) on [low_j, high_j]; rows of fewer lines repeat their first."""
-    tables = {sign: lines_above(activation, sign, low, high) for sign in (1, -1)}
+    members = {1: units > 0, -1: units <= 0}
+    tables = {sign: lines_above(activation, sign, low[here], high[here]) for sign, here in members.items()}
     most = max(table[0].shape[1] for table in tables.values())
     slopes, intercepts = np.empty((len(units), most)), np.empty((len(units), most))
     for sign, (s, t) in tables.items():
-        here = np.sign(units) == sign if sign > 0 else units <= 0
         pad = [*range(s.shape[1]), *[0] * (most - s.shape[1])]
-        slopes[here], intercepts[here] = s[here][:, pad], t[here][:, pad]
+        slopes[members[sign]], intercepts[members[sign]] = s[:, pad], t[:, pad]
     size = np.abs(units)[:, None]
     return size * slopes, size * intercepts
 
@@ -274,34 +276,29 @@ class Program:
         first[np.unique(self.group, return_index=True)[1].astype(int)] = True
         chosen = np.where(total[self.group.astype(int)] > 0.5, weights, first)  # a group without weight takes its first
         chosen = chosen / np.bincount(self.group.astype(int), chosen, minlength=self.groups)[self.group.astype(int)]
-        multipliers = self._balanced(multipliers)
+        multipliers, rest = self._balanced(multipliers)
         left = self.linear + chosen @ self.piece_slopes - multipliers @ self.rows[:, :n]
         constant = self.constant + chosen @ self.piece_ends + multipliers @ self.limits
         best = np.maximum(left * self.space.low, left * self.space.high).sum()
         largest = np.maximum(np.abs(self.space.low), np.abs(self.space.high))
         size = (np.abs(self.linear) + chosen @ np.abs(self.piece_slopes)) @ largest + chosen @ np.abs(self.piece_ends)
         size += multipliers @ (np.abs(self.rows[:, :n]) @ largest + np.abs(self.limits)) + self.size
-        return float(constant + best + ALLOWANCE * (1.0 + size))
+        return float(constant + best + rest + ALLOWANCE * (1.0 + size))
 
-    def _balanced(self, multipliers: np.ndarray) -> np.ndarray:
-        """The numbers A_k are free, so what multiplies them must cancel exactly: a flow on the pairs of heads. Where
-        float64 leaves a rest, the convexity cuts are dropped."""
-        n = len(self.space.low)
-        rest = np.abs(multipliers @ self.rows[:, n:]).max(initial=0.0)
-        if rest == 0.0:
-            return multipliers
-        reach = self._reach()
-        if rest * reach <= 1e-13:  # |A_k - A_0| <= reach may be assumed: see _reach
-            self.size += rest * reach / ALLOWANCE
-            return multipliers
-        return np.where(np.abs(self.rows[:, n:]).any(1), 0.0, multipliers)
+    def _balanced(self, multipliers: np.ndarray) -> tuple[np.ndarray, float]:
+        """Multipliers, and what the numbers A_k may add to their bound.
 
-    def _reach(self) -> float:
-        """Real sequences have |A_k - A_0| <= |q_k - q_0|' |x|, so the A_k may be taken from that range."""
-        q = self.space.reduced.queries
-        d = q.shape[1]
-        largest = np.maximum(np.abs(self.space.low), np.abs(self.space.high))[:d]
-        return float((np.abs(q - q[:1]) @ largest).max() * len(q) * 2.0)
+        Every convexity cut holds one A_k with +1 and one with -1, so what multiplies the A_k sums to zero and only the
+        differences A_k - A_1 count; those of a sequence are at most |q_k - q_1|' |x|. The program balances them up to
+        rounding; where it does not, the convexity cuts are dropped.
+        """
+        n, q = len(self.space.low), self.space.reduced.queries
+        largest = np.maximum(np.abs(self.space.low), np.abs(self.space.high))[: q.shape[1]]
+        reach = 1.01 * (np.abs(q - q[:1]) + self.space.reduced.query_error) @ largest
+        rest = float(np.abs(multipliers @ self.rows[:, n:]) @ reach)
+        if rest <= UNBALANCED:
+            return multipliers, rest
+        return np.where(np.abs(self.rows[:, n:]).any(1), 0.0, multipliers), 0.0
 
     def _empty(self) -> bool:
         """Least violation of the rows: positive, by multipliers that sum to one."""
@@ -312,11 +309,9 @@ class Program:
         found = _linprog(cost, rows, self.limits, box)
         if found.status != 0:
             return False
-        dual = np.maximum(-found.ineqlin.marginals, 0.0)
-        if np.abs(dual @ self.rows[:, n:]).max(initial=0.0) > 0.0:
-            dual = np.where(np.abs(self.rows[:, n:]).any(1), 0.0, dual)
+        dual, rest = self._balanced(np.maximum(-found.ineqlin.marginals, 0.0))
         left = dual @ self.rows[:, :n]
-        least = np.minimum(left * self.space.low, left * self.space.high).sum() - dual @ self.limits
+        least = np.minimum(left * self.space.low, left * self.space.high).sum() - dual @ self.limits - rest
         return bool(least > 1e-9 * (1.0 + dual @ (np.abs(self.rows[:, :n]).sum(1) + np.abs(self.limits))))
 
 

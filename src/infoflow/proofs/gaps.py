@@ -3,17 +3,17 @@
 Let tokens lie in a box with sides `widths`, let k tokens win (the k largest a' x), and let a head average with weights
 e^(q' x). For a direction r and m = sum_t p_t x(t)
 
-    r' x* - r' m = sum_t p_t r' (x* - x(t)) <= G = sup over delta of  r' delta * n e^(-q' delta) / (1 + n e^(-q' delta)),
+    r' x* - r' m = sum_t p_t r' (x* - x(t)) <= G = sup over delta of  r' delta n e^(-q' delta) / (1 + n e^(-q' delta)),
 
 delta = x* - y over the differences of two tokens, n = losers / winners. Proof: the left side is at most lambda when
 sum_t e^(q' x(t)) (r' x* - r' x(t) - lambda) <= 0. Each summand depends on its own token alone, so the worst losers all
 coincide, and the worst winners coincide with x* (another winner only adds weight to a summand that is not positive).
 
-The fraction falls in v = q' delta, so for each u = r' delta only the least v counts: the lower hull of a zonotope in the
-plane, a convex chain of edges v = alpha + beta u. On one edge u / (1 + e^(alpha + beta u) / n) rises up to
-u = (1 + y) / beta, y e^y = n e^(-1-alpha) (Lambert's function), where it is y / beta, and falls beyond; with beta <= 0 it
-rises throughout. So G is the largest of finitely many closed forms, for any T and d. Rounding: alpha is lowered and the
-result raised by more than the errors of the sums (`SLACK` per unit of what is summed).
+The fraction falls in v = q' delta, so for each u = r' delta only the least v counts: the lower hull of a zonotope in
+the plane, a convex chain of edges v = alpha + beta u. On one edge u / (1 + e^(alpha + beta u) / n) rises up to
+u = (1 + y) / beta, y e^y = n e^(-1-alpha) (Lambert's function), where it is y / beta, and falls beyond; with beta <= 0
+it rises throughout. So G is the largest of finitely many closed forms, for any T and d. Rounding: alpha is lowered and
+the result raised by more than the errors of the sums (`SLACK` per unit of what is summed).
 """
 
 import math
@@ -48,7 +48,7 @@ def gap(r: Vector, q: Vector, ratio: float, widths: Vector, query_error: Vector 
 def gap_with_margin(
     r: Vector, a: Vector, margin: float, q: Vector, ratio: float, widths: Vector, query_error: Vector | float = 0.0
 ) -> float:
-    """G over the delta with a' delta >= margin: the winner leads by the margin. -inf where no two tokens differ so much.
+    """G over the delta with a' delta >= margin: the winner leads by the margin; -inf where no two tokens do.
 
     For every beta and mu >= 0 the least q' delta at r' delta = u is at least
 
@@ -101,7 +101,7 @@ def on_edge(low: float, high: float, alpha: float, beta: float, ratio: float) ->
 
 
 def lambert_of_exp(x: float) -> float:
-    """W(e^x), rounded upwards: the root of y + log y = x. Newton on a concave function comes from above after a step."""
+    """W(e^x), rounded upwards: the root of y + log y = x, by Newton's steps."""
     if x < -700.0:
         return math.exp(-700.0)
     y = math.exp(x) if x < 0.0 else max(1.0, x)

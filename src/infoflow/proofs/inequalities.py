@@ -123,11 +123,11 @@ def _brackets(
     rows, shifts = term.read.affine()
     found = []
     for j, (r, shift) in enumerate(zip(rows, shifts.tolist(), strict=True)):
-        both = [
+        G, H = (
             [gap_with_margin(s * r, a, term.margin, q, T - 1.0, widths, e) if r.any() else 0.0 for q, e in queries]
             for s in (1.0, -1.0)
-        ]
-        found.append((_between(r, both[0], both[1], low, high, f"{name}_{j + 1}"), shift))
+        )
+        found.append((_between(r, G, H, low, high, f"{name}_{j + 1}"), shift))
     return found
 
 

@@ -1,8 +1,8 @@
 """Straight lines above +-act on an interval, for every activation that is trained with.
 
-For any slope s the lowest line s z + t above f on [l, u] has t = max over [l, u] of h(z) = f(z) - s z. Where f is convex
-h has no inner maximum, so only the ends and the regions where f is concave count. On a concave region cut with [l, u],
-[a, b], every point p gives
+For any slope s the lowest line s z + t above f on [l, u] has t = max over [l, u] of h(z) = f(z) - s z. Where f is
+convex h has no inner maximum, so only the ends and the regions where f is concave count. On a concave region cut with
+[l, u], [a, b], every point p gives
 
     h(z) <= h(p) + h'(p) (z - p) <= h(p) + max(h'(p) (a - p), h'(p) (b - p)),        h' = f' - s,
 
@@ -24,7 +24,7 @@ from jaxtyping import Float
 from scipy.special import erf, expit
 
 BEND = math.sqrt(2.0)
-STEPS = 12  # of the search for a touching point; the bound holds after any number of them
+STEPS = 8  # of the search for a touching point; the bound holds after any number of them
 Array = Float[np.ndarray, " ..."]
 
 
@@ -65,40 +65,56 @@ def lines_above(
     """Slopes and intercepts of lines above sign * act on [low, high], per unit: the chord's slope first, then touching
     lines at `points` points of every concave region that the interval meets."""
     act = ACTS[name]
-
-    def f(z: Array) -> Array:
-        return sign * act.value(z)
-
     width = high - low
-    chord = np.where(width > 1e-9, (f(high) - f(low)) / np.maximum(width, 1e-9), sign * act.slope(low))
-    slopes = [chord]
+    rise = sign * (act.value(high) - act.value(low))
+    chord = np.where(width > 1e-9, rise / np.maximum(width, 1e-9), sign * act.slope(low))
+    slopes, intercepts = [chord], [intercept(name, sign, chord, low, high)]
     if name == "relu" and sign < 0:  # the kink's slopes: any between -1 and 0 touch at 0
-        slopes += [np.where(low + high > 0, -1.0, 0.0)]
-    else:
-        for a, b in act.regions(sign):
-            inside, left, right = _meet(low, high, a, b)
-            for i in range(points):
-                p = left + (right - left) * (i / (points - 1) if points > 1 else 0.5)
-                slopes.append(np.where(inside, sign * act.slope(p), chord))
-    table = np.stack(slopes, -1)
-    return table, np.stack([intercept(name, sign, s, low, high) for s in slopes], -1)
+        slopes.append(np.where(low + high > 0, -1.0, 0.0))
+        intercepts.append(intercept(name, sign, slopes[-1], low, high))
+    for region in () if name == "relu" else act.regions(sign):
+        inside, left, right = _meet(low, high, *region)
+        for i in range(points if inside.any() else 0):
+            p = left + (right - left) * (i / (points - 1))
+            slopes.append(np.where(inside, sign * act.slope(p), chord))
+            touching = intercept(name, sign, slopes[-1], low, high, {region: p})
+            intercepts.append(np.where(inside, touching, intercepts[0]))
+    return np.stack(slopes, -1), np.stack(intercepts, -1)
 
 
-def intercept(name: str, sign: int, slope: Array, low: Array, high: Array) -> Array:
-    """The least t we can prove with sign * act(z) <= slope z + t on [low, high]."""
+def intercept(
+    name: str,
+    sign: int,
+    slope: Array,
+    low: Array,
+    high: Array,
+    guesses: dict[tuple[float, float], Array] | None = None,
+) -> Array:
+    """The least t we can prove with sign * act(z) <= slope z + t on [low, high].
+
+    Guesses of the touching points, by region, may be any points of it; without guesses they are searched for.
+    """
     act = ACTS[name]
 
     def h(z: Array) -> Array:
         return sign * act.value(z) - slope * z
 
+    def rise(z: Array) -> Array:
+        return sign * act.slope(z) - slope
+
     best = np.maximum(h(low), h(high))
     if name == "relu" and sign < 0:
         return np.where((low < 0) & (high > 0), np.maximum(best, 0.0), best)
-    for a, b in act.regions(sign):
-        inside, left, right = _meet(low, high, a, b)
-        p = _touching(lambda z: sign * act.slope(z) - slope, left, right)
-        rise = sign * act.slope(p) - slope
-        over = h(p) + np.maximum(np.maximum(rise * (left - p), rise * (right - p)), 0.0)
+    for region in act.regions(sign):
+        inside, left, right = _meet(low, high, *region)
+        if not inside.any():
+            continue
+        if guesses is None:
+            p = _touching(rise, left, right)
+        else:
+            p = guesses[region] if region in guesses else np.where(rise(left) < 0, left, right)
+        tilt = rise(p)
+        over = h(p) + np.maximum(np.maximum(tilt * (left - p), tilt * (right - p)), 0.0)
         best = np.where(inside, np.maximum(best, over), best)
     return best
 

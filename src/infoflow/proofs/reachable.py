@@ -4,8 +4,8 @@ Convexity. m_k is the gradient of the convex function A(q) = log sum_t e^(q' x(t
 
     A_l >= A_k + (q_l - q_k)' m_k      for all k, l        (the m_k are cyclically monotone).
 
-Two heads, one winner. For every direction v, v' m_k <= max_t v' x(t) <= v' m_l + G(v, q_l) (`gaps.py`), and the same for
--v with the heads exchanged.
+Two heads, one winner. For every direction v, v' m_k <= max_t v' x(t) <= v' m_l + G(v, q_l) (`gaps.py`), and the same
+for -v with the heads exchanged.
 
 Two heads that nearly agree. The weights of heads k and l have a ratio e^((q_k - q_l)' x), whose logarithm varies by at
 most rho = sum_j |q_k - q_l|_j width_j over the box. Two laws with such a ratio differ by at most tanh(rho / 4) in total

@@ -34,7 +34,7 @@ class Reduced:
     constant: Float[np.ndarray, " outputs"]  # b_2
     activation: str
     query_error: Float[np.ndarray, "h d"]  # |stored product - float64 product| of q_k is at most this
-    unit_error: Float[np.ndarray, "units"]  # noqa: F821  the same of w_j' m + b_j per unit of 1 + max |m|
+    unit_error: Float[np.ndarray, " units"]  # the same of w_j' m + b_j per unit of 1 + max |m|
 
     @property
     def heads(self) -> int:
@@ -97,7 +97,7 @@ def uncovered(network: Transformer) -> list[str]:
 
 
 def reduce(network: Transformer) -> Reduced:
-    """Multiply the stored matrices out; refuse by name what is not one linear-encoder layer read by one hidden layer."""
+    """The stored matrices multiplied out; what the argument does not cover is refused by name."""
     reasons = uncovered(network)
     if reasons:
         raise InfoFlowError(
@@ -112,13 +112,12 @@ def reduce(network: Transformer) -> Reduced:
     slip = gamma(2 * (c.dim + 3 * c.embed[0] + sum(c.head_dims)) + 16)
     queries, weight, bias = exact
     act = c.readout_activation or c.activation
-    last = network.readout.maps[1]  # type: ignore[union-attr]
     return Reduced(
         queries,
         weight,
         bias,
-        last.weight.detach().double().cpu().numpy(),
-        last.bias.detach().double().cpu().numpy(),
+        stored["readout.maps.1.weight"],
+        stored["readout.maps.1.bias"],
         act,
         slip * size[0],
         slip * (size[1].sum(1) + size[2]),
