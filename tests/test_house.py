@@ -12,7 +12,9 @@ BASE = ["errors", "arguments", "architecture", "cost", "files", "kernels"]
 BASE += ["installation", "memory", "progress", "provenance", "reading"]
 ROOMS = ["targets", "certificates", "report", "flow", "nn", "compiler", "construct", "verdicts", "refutations", "train"]
 ROOMS += ["forecasts", "proofs", "probes", "lab", "book", "web"]
-ORDER = dict.fromkeys(BASE, 0) | {name: 1 + i for i, name in enumerate(ROOMS)} | {"commands": 99, "cli": 100}
+ORDER = (
+    dict.fromkeys(BASE, 0) | {name: 1 + i for i, name in enumerate(ROOMS)} | {"verbs": 98, "commands": 99, "cli": 100}
+)
 
 
 def imported(path: Path) -> set[str]:

@@ -21,7 +21,7 @@ _LAZY: dict[str, str] = {
     "refute": "infoflow.refutations.search",
     "load": "infoflow.nn.files",
     "build": "infoflow.construct.builders",
-    "certify": "infoflow.compiler.certification",
+    "certify": "infoflow.verbs",
     "fit": "infoflow.train.fit",
     "fit_many": "infoflow.train.fit",
     "Recipe": "infoflow.train.fit",

@@ -22,6 +22,7 @@ _OPTIONS = (
     click.option("--encoder", type=click.Choice(["linear", "mlp"]), default="linear", show_default=True,
                  help="How tokens enter: one linear map, or a map with a hidden layer."),
     click.option("--encoder-width", type=int, default=0, help="Hidden width of an mlp encoder.  [default: embed]"),
+    click.option("--certifiable", is_flag=True, help="Half of the samples are ties and clusters in the box."),
     click.option("--batch", type=int, default=256, show_default=True, help="Samples in a step."),
     click.option("--samples", type=int, default=36_000, show_default=True, help="Training samples."),
     click.option("--validation", type=int, default=4_000, show_default=True, help="Validation samples."),

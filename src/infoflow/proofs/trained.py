@@ -22,7 +22,7 @@ from infoflow.proofs.bound import largest, problems, space_of
 from infoflow.proofs.inequalities import bracket
 from infoflow.proofs.reachable import cuts
 from infoflow.proofs.reduce import reduce
-from infoflow.targets.spelling import TargetLike, parse, target_of
+from infoflow.targets.named import TargetLike, parse, target_of
 from infoflow.targets.target import Target
 
 ARITHMETIC = "float64 with rounding allowance"

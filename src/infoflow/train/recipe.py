@@ -59,6 +59,8 @@ class Recipe:
     query_key_rate: float = field(default=1.0, metadata=OPTION)
     # `x + F(x)` between layers instead of F(x).
     ffn_skip: bool = field(default=False, metadata=OPTION)
+    # Half of the training sequences are ties and clusters in the target's box, where errors of trained networks peak.
+    certifiable: bool = field(default=False, metadata=OPTION)
     # A look before the first step, too.
     evaluate_first: bool = field(default=False, metadata=OPTION)
 

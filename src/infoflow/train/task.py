@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from infoflow.architecture import Architecture
+from infoflow.certificates.attack import starts
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer, TransformerConfig
 from infoflow.targets import Target
@@ -166,6 +167,8 @@ class Supervised(Task):
     def check(self, arch: Architecture | None, T: int | None, recipe: Recipe) -> None:
         if T is None:
             raise InfoFlowError(f"expected T for {self.name}, got none; give the length of its sequences.")
+        if recipe.certifiable and not isinstance(self, Regression):
+            raise InfoFlowError(f"expected a target with certifiable (ties are drawn in its box), got {self.name}.")
         self.config(arch, T, recipe)
 
     def data(self, T: int | None, recipe: Recipe, seeds: Sequence[int], device: torch.device) -> Data:
@@ -266,13 +269,24 @@ class Regression(Supervised):
 
     def draw(self, T: int | None, recipe: Recipe, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         assert T is not None
-        dtype, found = getattr(torch, recipe.dtype), []
+        dtype = getattr(torch, recipe.dtype)
+        found: list[Tensor] = []
         for count, stream in zip((recipe.samples, recipe.validation), streams(recipe), strict=True):
-            tokens = torch.from_numpy(self.target.sample(count, T, generator=stream)).to(dtype).to(device)
+            drawn = self.target.sample(count, T, generator=stream)
+            if recipe.certifiable and not found:  # the samples that are trained on; validation stays what it is
+                drawn[::2] = self.clustered((count + 1) // 2, T, stream)
+            tokens = torch.from_numpy(drawn).to(dtype).to(device)
             with torch.no_grad():
                 labels = self.target(tokens.to(torch.float64))
             found += [tokens, labels.unsqueeze(-1) if labels.ndim == 1 else labels]
         return found[0], found[1], found[2], found[3]
+
+    def clustered(self, count: int, T: int, stream: np.random.Generator) -> np.ndarray:
+        """Sequences in the box as an attack starts from: ties, clusters of four sizes, corners, one token apart."""
+        parts = np.array_split(np.arange(count), 4)
+        found = [starts(stream, len(part), T, self.target.dim, size) for size, part in enumerate(parts)]
+        low, high = self.target.domain
+        return low + (high - low) * stream.permutation(np.concatenate(found))
 
     def header(self, T: int | None) -> dict[str, Any]:
         return {"target": self.target.spelling, "T": T}
