@@ -2,7 +2,8 @@
 
     python benchmarks/faults.py [KILLS [EVERY]]      writes benchmarks/results/faults.json
 
-With KILLS (200) signals, half as many flipped bits, and a fault at every EVERY-th (1) write and read.
+With KILLS (200) signals, half as many flipped bits, a twentieth as many losses of a cluster's node and of its driver,
+and a fault at every EVERY-th (1) write and read.
 
 A sweep (two groups of three models, a checkpoint after every step, weights kept) runs in a forked child:
 
@@ -13,6 +14,8 @@ A sweep (two groups of three models, a checkpoint after every step, weights kept
              and its run trained again: in a smaller stack, so equal to rounding where it is not bit-equal
     clock    the wall clock jumps by days at every look at it
     writers  two to four children train in one store at once
+    node     the sweep runs on a Ray cluster of two nodes; one of them is killed at a random moment
+    driver   the caller of such a sweep is killed (SIGKILL) at a random moment, then the same call again
 """
 
 import errno
@@ -49,14 +52,14 @@ SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 Fault = Callable[[], None]
 
 
-def sweep(store: Path, fault: Fault, said: Path) -> int:
-    """In the child: train, and leave as `infoflow` would: 0, or one sentence and a code."""
+def sweep(store: Path, fault: Fault, said: Path, address: str | None) -> int:
+    """In the child: train here or on a cluster, and leave as `infoflow` would: 0, or one sentence and a code."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     plan.SAVE_EVERY = 0.0
     os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     fault()
     try:
-        fit_many(RUNS, store, keep_weights=True)
+        fit_many(RUNS, store, keep_weights=True, engine="ray" if address else "local", address=address)
     except (InfoFlowError, JobError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -67,21 +70,33 @@ def sweep(store: Path, fault: Fault, said: Path) -> int:
     return 0
 
 
-def forked(store: Path, fault: Fault, said: Path) -> int:
-    """The process number of a child that runs the sweep."""
+def nothing() -> None: ...
+
+
+def forked(store: Path, said: Path, fault: Fault = nothing) -> int:
+    """The process number of a child that runs the sweep here."""
     child = os.fork()
     if child:
         return child
     code = 70  # what a traceback would be
     try:
-        code = sweep(store, fault, said)
+        code = sweep(store, fault, said, None)
     finally:
         os._exit(code)
     return 0
 
 
-def call(store: Path, said: Path, fault: Fault = lambda: None) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(forked(store, fault, said), 0)[1])
+def spawned(store: Path, said: Path, address: str) -> int:
+    """The process number of a new Python that sweeps on a cluster: Ray's threads do not live through a fork."""
+    return os.posix_spawn(sys.executable, [sys.executable, __file__, str(store), str(said), address], os.environ)
+
+
+def ended(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def call(store: Path, said: Path, fault: Fault = nothing) -> int:
+    return ended(forked(store, said, fault))
 
 
 def numbers(store: Path) -> dict[str, Any]:
@@ -148,12 +163,24 @@ def jumping_clock() -> None:
     time.time = lambda: real() + jumps.choice((-1, 1)) * jumps.uniform(0, 1e6)
 
 
+def patiently(start: Callable[[], Any]) -> Any:
+    """Ray gives a node 30 s to start; on a busy machine that may take more than one try."""
+    for _ in range(5):
+        try:
+            return start()
+        except Exception as error:
+            if "timed out during startup" not in str(error):
+                raise
+    raise SystemExit("expected Ray to start a node within 30 s, it did not in five tries; give it a less busy machine.")
+
+
 class Trials:
     """Trials of each kind, with what came out: bit-equal at once, or a sentence and bit-equal at the next call."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.counts, self.wrong = folder, Counter[str](), []
         self.store, self.said = folder / "store", folder / "said"
+        self.address: str | None = None  # of the cluster that the sweep runs on
         began = time.monotonic()
         assert call(self.folder / "unbroken", self.said) == 0
         self.took = time.monotonic() - began
@@ -164,7 +191,7 @@ class Trials:
         """A store whose sweep was ended on its way, with results and checkpoints in it."""
         while True:
             shutil.rmtree(self.store, ignore_errors=True)
-            child = forked(self.store, lambda: None, self.said)
+            child = forked(self.store, self.said)
             time.sleep(random.uniform(0.3, 0.9) * self.took)
             os.kill(child, signal.SIGTERM)
             os.waitpid(child, 0)
@@ -182,7 +209,7 @@ class Trials:
         for _ in range(3):
             for path in re.findall(r"(/\S+?\.(?:json|safetensors))", said if "remove" in said else ""):
                 Path(path).unlink(missing_ok=True)
-            done = call(self.store, self.said) == 0
+            done = self.again() == 0
             said = self.said.read_text(encoding="utf-8")
             try:
                 found = numbers(self.store) if done else {}
@@ -193,18 +220,21 @@ class Trials:
         same = compared(found, self.expected)
         if same == "wrong":
             self.wrong.append({"kind": kind, "code": code, "said": said[-500:], "numbers": "differ"})
-        left = [path.name for path in self.store.rglob(".*")] if kind != "kill" else []
+        left = [path.name for path in self.store.rglob(".*")] if kind not in ("kill", "node", "driver") else []
         if left:
             self.wrong.append({"kind": kind, "left behind": left})
         self.counts[f"{kind}: {same} {how}"] += 1
 
+    def again(self) -> int:
+        return ended(spawned(self.store, self.said, self.address)) if self.address else call(self.store, self.said)
+
     def kill(self, number: int) -> None:
         shutil.rmtree(self.store, ignore_errors=True)
-        child = forked(self.store, lambda: None, self.said)
+        child = forked(self.store, self.said)
         time.sleep(random.uniform(0.0, 1.0) * self.took)
         chosen = SIGNALS[number % len(SIGNALS)]
         os.kill(child, chosen)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        code = ended(child)
         self.finish("kill", code, (0, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, 130, 143))
 
     def at_every(self, kind: str, places: list[tuple[Any, str]], error: Callable[[], Exception], step: int) -> None:
@@ -236,10 +266,45 @@ class Trials:
 
     def writers(self, count: int) -> None:
         shutil.rmtree(self.store, ignore_errors=True)
-        children = [forked(self.store, lambda: None, self.folder / f"said{number}") for number in range(count)]
-        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        children = [forked(self.store, self.folder / f"said{number}") for number in range(count)]
+        codes = [ended(child) for child in children]
         shutil.copy(self.folder / "said0", self.said)
         self.finish(f"{count} writers", max(codes, key=abs), (0,))
+
+    def lost(self, kind: str, number: int, took: float, lose: Callable[[int], None]) -> None:
+        """A node or the driver is lost: at any moment, or (every second time) while a stack is being trained."""
+        assert self.address is not None
+        shutil.rmtree(self.store, ignore_errors=True)
+        child = spawned(self.store, self.said, self.address)
+        until = time.monotonic() + random.uniform(0.0, 1.0) * took
+        while time.monotonic() < until or (number % 2 and not list(self.store.glob("[cr]*/[!.]*.*"))):
+            time.sleep(0.02)  # until there is a checkpoint or a result
+        lose(child)
+        self.finish(kind, ended(child), (0,) if kind == "node" else (0, -signal.SIGKILL))
+
+    def on_a_cluster(self, count: int) -> None:
+        """A head that stays, and a second node that is there at the start of every trial."""
+        from ray.cluster_utils import Cluster
+
+        head = {"num_cpus": 1, "include_dashboard": False}
+        cluster = patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
+        self.address, nodes = cluster.address, [patiently(lambda: cluster.add_node(num_cpus=1))]
+        shutil.rmtree(self.store, ignore_errors=True)
+        began = time.monotonic()
+        assert ended(spawned(self.store, self.said, self.address)) == 0
+        took = time.monotonic() - began
+
+        def lose_node(child: int) -> None:
+            cluster.remove_node(nodes.pop(), allow_graceful=False)
+
+        for number in range(count):
+            if not nodes:
+                nodes.append(patiently(lambda: cluster.add_node(num_cpus=1)))
+            self.lost("node", number, took, lose_node)
+        for number in range(count):
+            self.lost("driver", number, took, lambda child: os.kill(child, signal.SIGKILL))
+        cluster.shutdown()
+        self.address = None
 
 
 def trials(folder: Path, kills: int, every: int) -> Iterator[Trials]:
@@ -260,6 +325,8 @@ def trials(folder: Path, kills: int, every: int) -> Iterator[Trials]:
         made.half_way()
         made.finish("clock", call(made.store, made.said, jumping_clock), (0,))
     yield made
+    made.on_a_cluster(kills // 20)
+    yield made
 
 
 def main(kills: int, every: int, out: Path) -> None:
@@ -268,12 +335,18 @@ def main(kills: int, every: int, out: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for made in trials(Path(folder), kills, every):
             print(json.dumps(dict(made.counts)), f"{len(made.wrong)} wrong", flush=True)
-    payload = {"counts": dict(made.counts), "wrong": made.wrong, "provenance": provenance(("torch", "safetensors"))}
+    payload = {
+        "counts": dict(made.counts),
+        "wrong": made.wrong,
+        "provenance": provenance(("torch", "safetensors", "ray")),
+    }
     write_json(out / "faults.json", payload)
     if made.wrong:
         raise SystemExit(json.dumps(made.wrong[:5], indent=1))
 
 
 if __name__ == "__main__":
+    if len(sys.argv) == 4:  # as `spawned` calls it
+        sys.exit(sweep(Path(sys.argv[1]), nothing, Path(sys.argv[2]), sys.argv[3]))
     asked = [int(word) for word in sys.argv[1:]]
     main(*(asked + [200, 1][len(asked) :]), out=Path(__file__).parent / "results")
