@@ -112,7 +112,7 @@ def test_the_blur_of_a_step_and_the_slack_of_the_estimates() -> None:
     contexts, head = setting()
     minors = certificate._Minors(contexts, head)
     size = float(np.max(np.abs(contexts.vocabulary) @ np.abs(head.key)))
-    assert minors.blur == pytest.approx(2 * gamma(3 + 2) * size, rel=1e-13, abs=0)
+    assert minors.blur == pytest.approx(2 * gamma(3 + head.size + 2) * size, rel=1e-13, abs=0)
     assert minors.slack == pytest.approx(4 * certificate.logit_error(contexts, head) + 1.0, rel=1e-15, abs=0)
 
 

@@ -154,6 +154,7 @@ def test_inputs_outside_the_domain_are_refused():
         ({"heads": "sof"}, "did you mean 'soft'"),
         ({"eta": 0.0}, "eta > 0"),
         ({"steps": 0}, "steps >= 1"),
+        ({"tau": -0.1}, "tau .* above 0"),
         ({"p": 20}, "p >= n"),
         ({"ridge": -1.0}, "ridge >= 0"),
         ({"loss": "logistic"}, "labels -1 or \\+1"),

@@ -29,6 +29,7 @@ from infoflow.errors import JobError
 from infoflow.installation import extra
 
 UNIT = 2.0**-53
+TINY = 2.0**-1074  # what a product that underflows may lose, whatever its size
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ def rounding_bound(contexts: Contexts, head: Head) -> float:
     Projections: |dp| <= gamma_{d+s} |V||v|, the same for q. Logits: |dp| Q + P |dq| + |dp||dq| + 8 u P Q =: e (the 8
     covers product, shift and its cancellation). Weights: relative error e^e - 1 + 8 u =: h (8 u for exp). An average
     whose weights err by h relatively moves by at most h/(1-h) times its mean absolute deviation <= P; the sums add
-    2 gamma_{n+2} P and the keys |dp| themselves; an underflowing weight adds at most n 2^-1022 P.
+    2 gamma_{n+2} P and the keys |dp| themselves; an underflowing weight adds at most n 2^-1022 P, the underflowing
+    products of the sum n + 2 times TINY.
     """
     n = contexts.members.shape[1]
     P, dp = projected(contexts, head.key, head.size)
@@ -77,20 +79,25 @@ def rounding_bound(contexts: Contexts, head: Head) -> float:
     if e > 0.5:
         return 2 * P
     h = math.expm1(e) + 8 * UNIT
-    return P * (h / (1 - h) + 2 * gamma(n + 2)) * (1 + 1e-9) + dp + n * 2.0**-1022 * P
+    return P * (h / (1 - h) + 2 * gamma(n + 2)) * (1 + 1e-9) + dp + n * 2.0**-1022 * P + (n + 2) * TINY
 
 
 def projected(contexts: Contexts, direction: Float[ndarray, " d"], head_size: int) -> tuple[float, float]:
-    """(max |p|, max |p computed - p|) of the tokens along a direction, the first already enlarged by the second."""
-    error = gamma(len(direction) + head_size + 2) * float((np.abs(contexts.vocabulary) @ np.abs(direction)).max())
+    """(max |p|, max |p computed - p|) of the tokens along a direction, the first already enlarged by the second.
+
+    The stored rows are direction times powers of two from 1/8 to 8, exact but for underflow, as are the products.
+    """
+    count, size = len(direction) + head_size + 2, np.abs(contexts.vocabulary)
+    underflow = 8 * head_size * count * TINY * (1 + float(size.max()))
+    error = gamma(count) * float((size @ np.abs(direction)).max()) + underflow
     return float(np.abs(contexts.vocabulary @ direction).max()) + error, error
 
 
 def logit_error(contexts: Contexts, head: Head) -> float:
-    """|dp| Q + P |dq| + |dp||dq| + 8 u P Q: the rounding of any shifted logit."""
+    """|dp| Q + P |dq| + |dp||dq| + 8 u P Q: the rounding of any shifted logit, and its underflow."""
     P, dp = projected(contexts, head.key, head.size)
     Q, dq = projected(contexts, head.query, head.size)
-    return dp * Q + P * dq + dp * dq + 8 * UNIT * P * Q
+    return dp * Q + P * dq + dp * dq + 8 * UNIT * P * Q + (head.size + 2) * TINY
 
 
 def enclose(
@@ -131,11 +138,12 @@ def certify_gap(contexts: Contexts, head: Head, s: Float[ndarray, " M"], measure
     if measured is None:
         return GapCertificate(math.inf, math.inf, "no token has two contexts", 53, contexts.size, True)
     error = rounding_bound(contexts, head)
-    if measured > 2 * error:
+    finite = bool(np.isfinite(s).all()) and math.isfinite(measured)  # else float64 decides nothing: sums overflowed
+    if finite and measured > 2 * error:
         gap = measured - 2 * error
         return GapCertificate(gap, math.log10(gap), "a-priori float64 bound", 53, contexts.size, True)
     largest = float(np.abs(contexts.vocabulary @ head.key).max() * np.abs(contexts.vocabulary @ head.query).max())
-    if largest < 500:
+    if finite and largest < 500:
         for bits in (64, 128, 256):
             found = certify_by_balls(contexts, head, s, bits)
             if found.holds:
@@ -226,8 +234,7 @@ class _Minors:
     def __init__(self, contexts: Contexts, head: Head) -> None:
         self.contexts = contexts
         self.p, self.q = contexts.vocabulary @ head.key, contexts.vocabulary @ head.query
-        size = np.abs(contexts.vocabulary) @ np.abs(head.key)
-        self.blur = 2 * gamma(contexts.vocabulary.shape[1] + 2) * float(size.max())
+        self.blur = 2 * projected(contexts, head.key, head.size)[1]
         self.slack = 4 * logit_error(contexts, head) + 1.0
         self.keys, self.queries = _balls(contexts.vocabulary, head.key), _balls(contexts.vocabulary, head.query)
         self.rows = [row[row >= 0] for row in contexts.members]

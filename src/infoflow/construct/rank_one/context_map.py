@@ -149,7 +149,7 @@ def ids_apart(contexts: Contexts, head: Head, averages: GapCertificate) -> float
     One token: |a| |s - s'|. Two tokens: |x - x'| - |a||s| - |a||s'| >= |x - x'| - 2 |a| max|p|. Minus infinity where
     nothing is kept, infinity where there is nothing to keep apart.
     """
-    amplitude = float(np.linalg.norm(head.output))
+    amplitude = math.hypot(*head.output.tolist())  # a sum of squares would lose what is below 1e-154
     same = averages.log10_gap
     if math.isfinite(same):
         same = same + math.log10(amplitude) if amplitude > 0 else -math.inf

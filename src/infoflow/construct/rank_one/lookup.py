@@ -98,13 +98,14 @@ def read_back(knots: Float[ndarray, " m"], start: ndarray, coefficients: Float[n
 def rounding_bound(lookup: Lookup, readout_error: float, end: float) -> float:
     """The float64 error of b + sum_j c_j relu(t - t_j) for every t <= end, any order of summation:
 
-        sum_j |c_j| (e + 2 u r_j) + gamma_{m+2} (|b| + sum_j |c_j| r_j),   r_j = max(end - t_j, 0) + e
+        sum_j |c_j| (e + 2 u r_j) + gamma_{m+6} (|b| + sum_j |c_j| r_j),   r_j = max(end - t_j, 0) + e
 
-    with e the error of the read-out t; the sum grows with t, so `end` is the worst.
+    with e the error of the read-out t; the sum grows with t, so `end` is the worst. Of the m + 6, m + 2 are the sum's
+    own, and 4 are those of `Lookup.__call__`, value + slope * step, whose terms are no larger than the sum's.
     """
     u, size = 2.0**-53, np.abs(lookup.coefficients)
     reach = np.maximum(end - lookup.knots[:-1], 0.0) * (1 + 4 * u) + readout_error
-    gamma = (len(lookup.knots) + 2) * u / (1 - (len(lookup.knots) + 2) * u)
+    gamma = (len(lookup.knots) + 6) * u / (1 - (len(lookup.knots) + 6) * u)
     total = reach @ size
     worst = size.sum(0) * readout_error + 2 * u * total + gamma * (np.abs(lookup.start) + total)
     return float(worst.max(initial=0.0)) * (1 + 1e-9)

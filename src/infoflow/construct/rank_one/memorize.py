@@ -19,7 +19,7 @@ from numpy import ndarray
 from infoflow import arguments
 from infoflow.certificates import Certificate, Claim
 from infoflow.construct.rank_one import lookup
-from infoflow.construct.rank_one.certificate import UNIT, gamma, rounding_bound
+from infoflow.construct.rank_one.certificate import TINY, UNIT, gamma, rounding_bound
 from infoflow.construct.rank_one.contexts import Contexts, Mask, read_contexts
 from infoflow.construct.rank_one.head import Head
 from infoflow.construct.rank_one.network import Memory, block_network
@@ -261,7 +261,9 @@ def _readout_error(contexts: Contexts, head: Head, readout: Float[ndarray, " d"]
     largest = float(np.abs(vocabulary @ head.key).max())
     size = float((np.abs(vocabulary) @ w).max()) + float(w @ np.abs(head.output)) * largest
     d = vocabulary.shape[1]
-    return float(w @ np.abs(head.output)) * rounding_bound(contexts, head) + 2 * gamma(d + head.size + 6) * size
+    underflow = TINY * (d + 8 * head.size * (1 + largest) * float(w.sum()))
+    average = float(w @ np.abs(head.output)) * rounding_bound(contexts, head)
+    return average + 2 * gamma(d + head.size + 6) * size + underflow
 
 
 def state_error(contexts: Contexts, head: Head) -> float:
@@ -269,7 +271,8 @@ def state_error(contexts: Contexts, head: Head) -> float:
     largest = float(np.abs(contexts.vocabulary @ head.key).max())
     a = float(np.abs(head.output).max())
     size = float(np.abs(contexts.vocabulary).max()) + a * largest
-    return a * rounding_bound(contexts, head) + 2 * gamma(head.size + 6) * size
+    underflow = 8 * head.size * TINY * (1 + largest)
+    return a * rounding_bound(contexts, head) + 2 * gamma(head.size + 6) * size + underflow
 
 
 def _range(contexts: Contexts, spread: Spread) -> float:

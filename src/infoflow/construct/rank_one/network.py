@@ -13,7 +13,7 @@ from numpy import ndarray
 
 from infoflow.construct.rank_one.contexts import Contexts
 from infoflow.construct.rank_one.head import Head
-from infoflow.construct.rank_one.lookup import Lookup, read_back
+from infoflow.construct.rank_one.lookup import Lookup, grid, read_back
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer, TransformerConfig
 
@@ -84,9 +84,14 @@ class Memory:
         knots = -first.bias.detach().numpy()
         if not (np.diff(knots) > 0).all():
             raise InfoFlowError("expected increasing knots in the first map's bias, got others.")
+        start, coefficients = last.bias.detach().numpy(), last.weight.detach().numpy().T
+        if any((grid(stored) != stored).any() for stored in (knots, start, coefficients)):
+            raise InfoFlowError(
+                "expected multiples of 2^-100 in the feed-forward block, got smaller parts, which the exact sum of its "
+                "table does not see; build the network again."
+            )
         beyond = np.r_[knots, knots[-1] + 1.0]  # the last knot is no unit: its piece simply goes on
-        table = read_back(beyond, last.bias.detach().numpy(), last.weight.detach().numpy().T)
-        return cls(network, table, first.weight[0].detach().numpy())
+        return cls(network, read_back(beyond, start, coefficients), first.weight[0].detach().numpy())
 
     def fill(self, readout: Float[ndarray, " d"], solved: Lookup) -> None:
         """Write the table into the feed-forward block; a table with fewer columns than coordinates is repeated."""

@@ -32,6 +32,7 @@ from infoflow.nn import Transformer, files
 from infoflow.nn.transformer import from_saved
 
 BLOCK = 1 << 20  # hidden activations and attention weights of one block of the attack
+SMALLEST = 2.0**-1022  # of the normal numbers of float64
 LARGEST_LOG = 308.0  # stands for "nothing to keep apart"
 
 
@@ -57,12 +58,19 @@ class SavedRankOne:
         return Head(key.copy(), query / share, output / share, size)
 
     def verify(self) -> list[str]:
-        """Every entry of the four matrices that is not of rank 1 as built, by name."""
+        """Every entry of the four matrices that is not of rank 1 as built, by name.
+
+        Below the normal numbers a power of two no longer scales exactly: entries there have no rank to speak of.
+        """
         layer: Any = self.network.attentions[0]
         stored = {"W_K": layer.key[0], "W_Q": layer.query[0], "W_V": layer.value[0], "W_O": layer.output}
         reasons = []
-        for name, matrix in self.head.matrices().items():
+        head = self.head
+        vectors = {"W_K": head.key, "W_Q": head.query, "W_V": head.key, "W_O": head.output[:, None]}
+        for name, matrix in head.matrices().items():
             found = stored[name].detach().numpy()
+            for row, column in np.argwhere((np.abs(matrix) < SMALLEST) & (vectors[name] != 0)):
+                reasons.append(f"{name}[{row}, {column}] is below the normal numbers of float64")
             for row, column in np.argwhere(found != matrix):
                 reasons.append(
                     f"{name}[{row}, {column}] is {found[row, column]:.17g}, rank 1 asks {matrix[row, column]:.17g}"
@@ -100,7 +108,8 @@ class SavedMap(SavedRankOne):
         distance = float(np.nan_to_num(np.abs(states - proved), nan=np.inf).max(initial=0.0))
         found = replace(certificate, measured={"executed ids from x + a s": distance})
         allowed = 2 * state_error(self.contexts, self.head)
-        return found if distance <= allowed else found.against(f"executed ids are {distance:.6g} away from x + a s")
+        near = math.isfinite(distance) and distance <= allowed
+        return found if near else found.against(f"executed ids are {distance:.6g} away from x + a s")
 
 
 @dataclass
@@ -217,6 +226,8 @@ def _load(tensors: dict[str, Tensor], header: dict[str, Any]) -> tuple[Transform
     if (size > LARGEST).any() or (size < 1 / LARGEST).any():
         raise InfoFlowError(f"expected tokens between {1 / LARGEST:g} and {LARGEST:g} in size in data.vocabulary.")
     index = _integers(tokens, "data.tokens")
+    if ((index[:, :-1] < 0) & (index[:, 1:] >= 0)).any():
+        raise InfoFlowError("expected -1 in data.tokens only behind the end of a sequence, got it before a token.")
     if index.min() < -1 or index.max() >= len(vocabulary):
         raise InfoFlowError(f"expected tokens between -1 and {len(vocabulary) - 1}, got others; the file is damaged.")
     mask: Any = visible.numpy() != 0 if visible is not None else "padding"

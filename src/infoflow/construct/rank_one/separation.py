@@ -49,7 +49,7 @@ def closest_distance(points: Float[ndarray, "m d"]) -> float:
 def _closest_by_blocks(points: Float[ndarray, "m d"], block: int = 2048) -> float:
     """|x - y|^2 = |x|^2 + |y|^2 - 2 x.y to rounding, then every near-minimal pair again by subtraction."""
     squares = (points**2).sum(1)
-    slack = 1e-12 * float(squares.max())
+    slack = max(1e-12, 8 * (points.shape[1] + 4) * 2.0**-53) * float(squares.max())
     best = float("inf")
     for start in range(0, len(points), block):
         stop = min(start + block, len(points))
@@ -74,11 +74,13 @@ class Collision:
 def same_token_gap(query: Int[ndarray, " M"], s: Float[ndarray, " M"]) -> Collision | None:
     """The closest pair of values among classes of one token, O(M log M); None when no token has two classes."""
     order = np.lexsort((s, query))
-    gaps = np.where(np.diff(query[order]) == 0, np.diff(s[order]), np.inf)
-    if not len(gaps) or np.isinf(gaps.min()):
+    same = np.diff(query[order]) == 0
+    if not same.any():
         return None
-    at = int(gaps.argmin())
-    return Collision(float(gaps[at]), int(order[at]), int(order[at + 1]))
+    at = int(np.where(same, np.diff(s[order]), np.inf).argmin())
+    if not same[at]:  # all gaps are infinite: averages that overflow
+        at = int(same.argmax())
+    return Collision(float(s[order[at + 1]] - s[order[at]]), int(order[at]), int(order[at + 1]))
 
 
 def check_contextual_mapping(

@@ -180,6 +180,8 @@ def in_context_gd(
     """Layers for `steps` steps of gradient descent. Give `data` (the domain follows a priori) or `bounds`."""
     chosen = find(loss)
     _check_call(d, n, eta, steps, ridge, p)
+    if tau is not None and not 0 < tau < math.inf:
+        raise InfoFlowError(f"expected tau (the step of the central difference) above 0, got {tau}; correct it.")
     if (data is None) == (bounds is None):
         raise InfoFlowError("expected either data or bounds, got both or neither; the tables need a domain.")
 
