@@ -49,8 +49,8 @@ def command(
 ) -> None:  # fmt: skip
     """Train ARCH on a target or task from several seeds in one pass; a finished run is never trained again.
 
-    TARGET is a named target, a task (task:mqar, task:induction, task:modular_addition, task:sorting, task:parity, with
-    sizes as in task:mqar,pairs=8) or file.py:NAME of your own.
+    TARGET is a named target, a task (task:mqar, task:induction, task:modular_addition, task:sorting, task:parity,
+    task:largest_token, with sizes as in task:mqar,pairs=8) or file.py:NAME of your own.
 
     \b
     infoflow fit pairwise_max:D=2,d=4 "heads=2,2 embed=12,12" -T 64 --seeds 16

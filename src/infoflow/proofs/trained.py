@@ -17,6 +17,7 @@ from infoflow import arguments
 from infoflow.certificates import Certificate, asked_of, error_claim, stated_limit
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer
+from infoflow.proofs.accuracy import certify_accuracy
 from infoflow.proofs.attack import attack_trained
 from infoflow.proofs.bound import largest, problems, space_of
 from infoflow.proofs.inequalities import bracket
@@ -24,6 +25,7 @@ from infoflow.proofs.reachable import cuts
 from infoflow.proofs.reduce import reduce
 from infoflow.targets.named import TargetLike, parse, target_of
 from infoflow.targets.target import Target
+from infoflow.train.tasks import named_task
 
 ARITHMETIC = "float64 with rounding allowance"
 ASSUMPTIONS = (
@@ -43,8 +45,13 @@ def certify_trained(
 ) -> Certificate:
     """The proved bound of a trained network's error and the largest error an attack found, with its input.
 
-    `target` and `T` default to what the file names. Without `eps` the claim is the bound itself.
+    `target` and `T` default to what the file names. Without `eps` the claim is the bound itself. Of a network trained
+    on `task:largest_token` the accuracy over all sequences is bounded from below (`accuracy.py`).
     """
+    task = network.header.get("task")
+    if target is None and isinstance(task, str) and task.startswith("task:largest_token"):
+        own = named_task(task).length if T is None else T
+        return certify_accuracy(network, arguments.integer("T", own), seconds, eps=eps)
     begin = time.monotonic()
     asked = _target(network, target)
     length = arguments.integer("T", network.header.get("T") if T is None else T)

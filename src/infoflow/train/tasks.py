@@ -282,8 +282,20 @@ def parity(length: int = 8) -> Drawn:
     return Drawn(f"task:parity,length={length}", length, tokens(2, 2, each=False), sample)
 
 
+def largest_token(symbols: int = 64, length: int = 4) -> Drawn:
+    """Numbers in any order; the largest of them. Order does not matter, so there are no positions."""
+    at_least(symbols=symbols, length=length)
+
+    def sample(rng: np.random.Generator, count: int, held: bool) -> tuple[np.ndarray, np.ndarray]:
+        x = rng.integers(symbols, size=(count, length))
+        return x, x.max(1)
+
+    form = replace(tokens(symbols, symbols, each=False), positions="none")
+    return Drawn(f"task:largest_token,symbols={symbols},length={length}", length, form, sample)
+
+
 NAMED_TASKS: dict[str, Callable[..., Drawn]] = {
-    made.__name__: made for made in (mqar, induction, modular_addition, sorting, parity)
+    made.__name__: made for made in (mqar, induction, modular_addition, sorting, parity, largest_token)
 }
 
 
