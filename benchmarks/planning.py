@@ -21,7 +21,7 @@ from infoflow.provenance import provenance
 from infoflow.targets import parse
 from infoflow.train import fit
 from infoflow.train import ray as engine
-from infoflow.train.local import Board, Stop
+from infoflow.train.part import Board, Stop
 from infoflow.train.plan import plan
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run

@@ -9,8 +9,8 @@ from infoflow.architecture import Architecture
 from infoflow.progress import Progress
 from infoflow.targets import pairwise_max
 from infoflow.train import checkpoint
-from infoflow.train.local import Board
 from infoflow.train.loop import start, train
+from infoflow.train.part import Board
 from infoflow.train.plan import plan
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run

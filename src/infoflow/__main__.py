@@ -2,4 +2,5 @@
 
 from infoflow.cli import main
 
-main()
+if __name__ == "__main__":  # worker processes import the caller's main module
+    main()

@@ -12,8 +12,8 @@ def keep_freed_memory() -> bool:
 
     By default freed memory at the end of the heap goes back to the system, so every step of a training loop gets the
     pages of its tensors anew, and a new page costs more than the arithmetic on it. Tensors above 32 MB stay mappings of
-    their own, so the peak hardly grows. It is a setting of the whole process: the command line makes it, the library
-    never does.
+    their own, so the peak hardly grows. It is a setting of the whole process: the command line and the trainer's worker
+    processes make it, the library never does in a process of its caller's.
     """
     if platform.libc_ver()[0] != "glibc":
         return False

@@ -29,7 +29,7 @@ from infoflow.targets import pairwise_max
 from infoflow.train import checkpoint, plan
 from infoflow.train import ray as engine
 from infoflow.train.fit import Recipe, Run, Store, fit_many
-from infoflow.train.local import Stop
+from infoflow.train.part import Stop
 
 ray: Any = importlib.import_module("ray") if importlib.util.find_spec("ray") else None
 needs_ray = pytest.mark.skipif(ray is None, reason="the extra `cluster` is not installed")

@@ -31,6 +31,7 @@ from infoflow.files import check_folder
 @device_option
 @click.option("--engine", default="local", show_default=True, help="local, or ray (extra: cluster).")
 @click.option("--address", default=None, help="Of a Ray cluster; without it (or RAY_ADDRESS) one is started here.")
+@click.option("--workers", type=int, default=None, help="Processes that train side by side, instead of threads.")
 @click.option(
     "--store",
     "--out",
@@ -45,7 +46,7 @@ from infoflow.files import check_folder
 @json_option
 def command(
     target: str, arch: tuple[str, ...], T: int | None, seeds: int, device: str, engine: str, address: str | None,
-    store: Path, seconds: float | None, as_json: bool, **recipe: Any,
+    workers: int | None, store: Path, seconds: float | None, as_json: bool, **recipe: Any,
 ) -> None:  # fmt: skip
     """Train ARCH on a target or task from several seeds in one pass; a finished run is never trained again.
 
@@ -63,7 +64,7 @@ def command(
     asked, shape, wanted = asked_task(target), asked_architecture(join_words(arch)), recipe_of(recipe)
     runs = [Run(asked, shape, T, seed, wanted) for seed in seeds_of(seeds, wanted)]
     with resumable(store):
-        results = fit_many(runs, store, device, engine, keep_weights=True, seconds=seconds, address=address)
+        results = fit_many(runs, store, device, engine, True, seconds, address, workers)
     found = [result for result in results if result is not None]
     unfinished = len(runs) - len(found)
     if as_json:

@@ -10,20 +10,20 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from infoflow import arguments, cost
 from infoflow.architecture import Architecture
-from infoflow.errors import InfoFlowError, unknown
+from infoflow.errors import InfoFlowError, JobError, unknown
+from infoflow.memory import out_of_memory
 from infoflow.progress import Progress
 from infoflow.targets import Target
 from infoflow.targets.named import TargetLike, target_of
-from infoflow.train import checkpoint, local, ray
-from infoflow.train.local import Board, Stop
-from infoflow.train.part import Finished
+from infoflow.train import checkpoint, local, ray, speed, workers
+from infoflow.train.part import Board, Finished, Stop, Sweep
 from infoflow.train.plan import Part, check_device, plan
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
@@ -35,6 +35,18 @@ __all__ = ["Recipe", "Result", "Run", "Store", "Summary", "Task", "fit", "fit_ma
 
 RUN_BYTES = 3000  # of a run, its key and its place in the plan
 ENGINES = ("local", "ray")
+MOST_WORKERS = 256  # processes
+SAID_FROM = 60.0  # seconds: training that takes longer says so before it begins
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a sweep is trained, as it is asked for."""
+
+    device: str
+    engine: str
+    address: str | None
+    workers: int | None
 
 
 def fit(
@@ -48,12 +60,13 @@ def fit(
     engine: str = "local",
     keep_weights: bool = False,
     address: str | None = None,
+    workers: int | None = None,
 ) -> list[Result]:
     """Train one architecture on one target or task from several seeds (a count, or the seeds themselves)."""
     asked = task_of(target)
     shape = None if arch is None else Architecture.of(arch)
     runs = [Run(asked, shape, T, seed, recipe) for seed in seeds_of(seeds, recipe)]
-    found = fit_many(runs, store, device, engine, keep_weights, address=address)
+    found = fit_many(runs, store, device, engine, keep_weights, address=address, workers=workers)
     return [result for result in found if result is not None]
 
 
@@ -82,6 +95,7 @@ def fit_many(
     keep_weights: bool = False,
     seconds: float | None = None,
     address: str | None = None,
+    workers: int | None = None,
 ) -> list[Result | None]:
     """Train every run that is not finished in `store`; results in the order of `runs`.
 
@@ -90,9 +104,11 @@ def fit_many(
     `keep_weights` writes each best model into the store; a run finished without its weights is trained once more when
     they are asked for. Without a store the models are kept in memory: `result.network()` gives them.
     A call that trained, to the end or to a checkpoint, leaves its command, commit, versions and machine in the store.
-    `address` is that of a Ray cluster, for engine="ray"; without it one is started on this machine.
+    `address` is that of a Ray cluster, for engine="ray"; without it one is started on this machine. `workers` processes
+    instead of threads train stacks side by side: for many different shapes, which leave a GPU idle one after the other.
     """
-    where = _check(runs, device, engine, address, seconds, store, keep_weights)
+    place = Place(device, engine, address, workers)
+    where = _check(runs, place, seconds, store, keep_weights)
     kept = store if isinstance(store, Store) or store is None else Store(store)
     found: dict[str, Result] = {}
     for run in runs:
@@ -101,7 +117,7 @@ def fit_many(
             found[run.key] = result
     unique = list({run.key: run for run in runs}.values())
     pending = {run.key for run in unique} - set(found)
-    parts = plan(unique, pending, where, None if kept is None else kept.checkpoints) if pending else []
+    parts = plan(unique, pending, where, None if kept is None else kept.checkpoints, workers) if pending else []
 
     def keep(finished: Finished) -> None:
         for result, network in finished:
@@ -114,7 +130,7 @@ def fit_many(
     before = _reached(kept, unique) if kept is not None and parts else {}
     try:
         with _terminable(kept):
-            _train(parts, where, engine, address, keep, kept, Stop(seconds))
+            _train(parts, where, place, keep, kept, Stop(seconds))
     finally:
         if kept is not None and parts:
             if pending & set(found) or _reached(kept, unique) != before:
@@ -157,48 +173,66 @@ def _reached(store: Store, runs: list[Run]) -> dict[str, int]:
 def _train(
     parts: list[Part],
     device: torch.device,
-    engine: str,
-    address: str | None,
+    place: Place,
     keep: Callable[[Finished], None],
     store: Store | None,
     stop: Stop,
 ) -> None:
     if not parts:
         return
-    cluster = None
-    if engine == "ray":
-        cluster = ray.connect(address)  # before anything is written: an unreachable one leaves the store alone
+    # Before anything is written: a cluster that cannot be reached leaves the store alone.
+    cluster = ray.connect(place.address) if place.engine == "ray" else None
     if store is not None:
         store.prepare()
-    checkpoints = None if store is None else store.checkpoints
+    if cluster is None:
+        _say_how_long(parts, device, place.workers)
     before = sum(len(part.runs) * part.before for part in parts)
     with Progress("training", sum(part.steps for part in parts), before=before) as bar:
-        board = Board(parts, bar)
+        checkpoints = None if store is None else store.checkpoints
+        sweep = Sweep(parts, device, keep, checkpoints, stop, Board(parts, bar))
         if cluster is not None:
-            ray.train_parts(cluster, parts, device, keep, checkpoints, stop, board)
+            ray.train_parts(cluster, sweep)
+        elif place.workers is not None:
+            workers.train_parts(sweep, place.workers)
         else:
-            local.train_parts(parts, device, keep, checkpoints, stop, board)
+            local.train_parts(sweep)
 
 
-def _check(
-    runs: Sequence[Run],
-    device: str,
-    engine: str,
-    address: str | None,
-    seconds: float | None,
-    store: object,
-    keep_weights: bool,
-) -> torch.device:
+def _say_how_long(parts: list[Part], device: torch.device, count: int | None) -> None:
+    """On stderr, where it is long: what a few steps of the largest parts say."""
+    try:
+        seconds = speed.estimate(parts, device, count or local.side_by_side(device))
+    except Exception as error:
+        if isinstance(error, (InfoFlowError, JobError)) or out_of_memory(error):
+            return  # training meets it again, and says it or takes smaller stacks
+        raise
+    if seconds is not None and seconds > SAID_FROM:
+        print(f"infoflow: training will take about {duration(seconds)} (measured on a few steps).", file=sys.stderr)
+
+
+def duration(seconds: float) -> str:
+    """As a person says it."""
+    for name, size in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.2g} {name}"
+    return f"{seconds:.2g} seconds"
+
+
+def _check(runs: Sequence[Run], place: Place, seconds: float | None, store: object, keep_weights: bool) -> torch.device:
     """Everything that can be wrong with a call, before anything is made."""
     if not isinstance(runs, Sequence) or not all(isinstance(run, Run) for run in runs):
         raise InfoFlowError(f"expected a list of Run(target, arch, T, seed, recipe), got {arguments.shown(runs)}.")
     if not runs:
         raise InfoFlowError("expected at least one run, got none; give seeds of at least 1.")
-    arguments.device(device)
-    if engine not in ENGINES:
-        raise unknown("engine", engine, list(ENGINES))
-    if address is not None and engine != "ray":
+    arguments.device(place.device)
+    if place.engine not in ENGINES:
+        raise unknown("engine", place.engine, list(ENGINES))
+    if place.address is not None and place.engine != "ray":
         raise InfoFlowError("expected --engine ray with an address, got engine local.")
+    if place.workers is not None:
+        arguments.integer("workers", place.workers, 1, MOST_WORKERS)
+        if place.engine == "ray":
+            raise InfoFlowError("expected no workers with engine ray, which has its own; got both.")
     if seconds is not None:
         arguments.seconds(seconds)
     if store is not None and not isinstance(store, Store):
@@ -216,4 +250,4 @@ def _check(
             raise InfoFlowError(
                 f"expected no keep_weights for {run.task.name}: its network is of a kind without files."
             )
-    return check_device(device, elsewhere=engine == "ray")
+    return check_device(place.device, elsewhere=place.engine == "ray")

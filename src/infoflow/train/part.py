@@ -1,6 +1,13 @@
-"""One part trained: starts tried, steps made, memory that runs out, and what its models leave."""
+"""One part trained: starts tried, steps made, memory that runs out, and what its models leave.
 
+Engines train the parts of a `Sweep`: they feed its `Board`, the one bar, and ask its `Stop` whether to end.
+"""
+
+import statistics
+import threading
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +15,7 @@ import torch
 
 from infoflow.errors import JobError
 from infoflow.memory import out_of_memory
+from infoflow.progress import Progress
 from infoflow.train import checkpoint
 from infoflow.train.loop import Report, Trained, data_of, start, train
 from infoflow.train.plan import Part, choose
@@ -18,6 +26,7 @@ from infoflow.train.task import Data
 
 Finished = list[tuple[Result, Any]]  # results with their networks
 Provide = Callable[[Sequence[Run]], Data]
+Keep = Callable[[Finished], None]
 
 
 def train_part(
@@ -34,7 +43,7 @@ def train_part(
         if part.checkpoint is not None and part.checkpoint.restore(state):
             state.before = recipe.trial_steps
         elif recipe.starts > 1:
-            size = trial_stack(part.runs, device)
+            size = trial_stack(part.runs, device, part.choice.workers if device.type == "cuda" else None)
             if not choose_start(state, size, report, stop, checkpoints, part.save_every):
                 return None
         train(state, report, checkpoint.saver(checkpoints), part.save_every, stop)
@@ -43,9 +52,9 @@ def train_part(
     return results(part, state) if state.finished else None
 
 
-def trial_stack(runs: Sequence[Run], device: torch.device) -> int:
+def trial_stack(runs: Sequence[Run], device: torch.device, workers: int | None = None) -> int:
     """How many starts are trained together: as many as would be stacked if these were all there is to train."""
-    return choose([start for run in runs for start in run.trials()], device).stack
+    return choose([start for run in runs for start in run.trials()], device, workers).stack
 
 
 def choose_start(
@@ -186,3 +195,85 @@ def too_large(run: Run, device: torch.device) -> str:
         f"expected one model and its data to fit in the memory of {device}, T={run.T} with batch "
         f"{run.recipe.batch_size} and {run.recipe.samples} samples did not; take less of one of them."
     )
+
+
+def taken_up(part: Part, checkpoints: Path | None) -> Part:
+    """With the checkpoint that holds all of it, if there is one: the latest, also when a part is begun again."""
+    return part if checkpoints is None else replace(part, checkpoint=checkpoint.holding(checkpoints, part.runs))
+
+
+class Stop:
+    """True once the time is up or somebody said so."""
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self.end = None if seconds is None else time.monotonic() + seconds
+        self.told = threading.Event()
+
+    def __call__(self) -> bool:
+        return self.told.is_set() or (self.end is not None and time.monotonic() >= self.end)
+
+    def now(self) -> None:
+        self.told.set()
+
+
+class Board:
+    """Progress in model-steps; beside it models per second, and best and median of each model's least error so far.
+
+    What is told costs as much as it tells; the line beside the bar looks at every model, and is made for the bar
+    alone, which asks for it when it draws.
+    """
+
+    def __init__(self, parts: Sequence[Part], bar: Progress) -> None:
+        self.bar = bar
+        self.total = {run.key: run.recipe.all_steps for part in parts for run in part.runs}
+        self.done = {run.key: part.before for part in parts for run in part.runs}  # by run: steps
+        self.best: dict[str, float] = {}
+        self.steps = sum(self.done.values())
+        self.models = 0.0  # trained by this call, in parts of a model
+        self.lock = threading.Lock()
+        self.began = time.monotonic()
+        self.last = 0.0
+
+    def follow(self, part: Part) -> Report:
+        keys = [run.key for run in part.runs]
+
+        def report(state: Trained) -> None:
+            now = time.monotonic()
+            if now - self.last >= 0.1 or state.finished:  # a look at the device's numbers now and then
+                self.last = now
+                best = state.best.tolist() if state.steps and state.together == 1 else []
+                self.tell(keys, state.done, best)
+
+        return report
+
+    def tell(self, keys: Sequence[str], step: int, best: Sequence[float]) -> None:
+        with self.lock:
+            for key in keys:
+                self.steps += step - self.done[key]
+                self.models += (step - self.done[key]) / self.total[key]
+                self.done[key] = step
+            self.best.update(zip(keys, best, strict=False))
+            self.bar.update(self.steps, self._note)
+
+    def finish(self, results: Sequence[Result]) -> None:
+        for result in results:
+            self.tell([result.key], self.total[result.key], [] if result.best is None else [result.best])
+
+    def _note(self) -> str:
+        seconds = time.monotonic() - self.began
+        note = f"{self.models / seconds:.3g} models/s" if seconds > 0 else ""
+        if self.best:
+            note += f"  best {min(self.best.values()):.2e}  median {statistics.median(self.best.values()):.2e}"
+        return note
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What an engine is given: parts to train on a device, and what becomes of their results."""
+
+    parts: Sequence[Part]
+    device: torch.device
+    keep: Keep  # called in the engine's own thread with the results of each part
+    checkpoints: Path | None
+    stop: Stop
+    board: Board

@@ -50,7 +50,7 @@ class Choice:
     device: str
     kernel: str  # "triton tf32x3", "folded pytorch, attention in C", "folded pytorch" or "pytorch"
     stack: int  # models in one pass
-    workers: int  # passes at a time (threads of this process)
+    workers: int  # passes at a time: threads of this process, or processes where they are asked for
     threads: int  # PyTorch threads of each worker
 
     def to_json(self) -> dict[str, Any]:
@@ -64,21 +64,22 @@ class Choice:
         return f"{self.device}: {self.kernel}, {self.stack} models a pass, {self.workers} x {self.threads} threads"
 
 
-def choose(runs: Sequence[Run], device: torch.device) -> Choice:
-    """The way one group is trained on this device."""
+def choose(runs: Sequence[Run], device: torch.device, workers: int | None = None) -> Choice:
+    """The way one group is trained on this device; `workers` processes share it, where so many are asked for."""
     run = runs[0]
     config = run.task.config(run.arch, run.T, run.recipe)
     kernel, cpu = _kernel(run, config, device), device.type == "cpu"
-    workers = max(1, min(cores(), len(runs))) if cpu else 1
+    workers = max(1, min(workers or cores(), len(runs))) if cpu else workers or 1
     if config is None:
         most = UNKNOWN_STACK[device.type]
     elif cpu:
         room = _room(run, config, kernel, _free(device) // workers)
         most = min(max(1, round(ENOUGH / operations(run, config))), room)
     else:
-        most = min(LARGEST_STACK, _room(run, config, kernel, _free(device)))
+        most = min(LARGEST_STACK, _room(run, config, kernel, _free(device) // workers))
     most = min(most, run.task.most_stacked or most)
-    return Choice(str(device), kernel, max(1, min(most, -(-len(runs) // workers))), workers, 1)
+    each = -(-len(runs) // workers) if cpu else len(runs)
+    return Choice(str(device), kernel, max(1, min(most, each)), workers, 1)
 
 
 def _kernel(run: Run, config: TransformerConfig | None, device: torch.device) -> str:
@@ -193,7 +194,13 @@ class Part:
         return replace(self, runs=self.runs[:middle]), replace(self, runs=self.runs[middle:])
 
 
-def plan(runs: Sequence[Run], pending: Collection[str], device: torch.device, checkpoints: Path | None) -> list[Part]:
+def plan(
+    runs: Sequence[Run],
+    pending: Collection[str],
+    device: torch.device,
+    checkpoints: Path | None,
+    workers: int | None = None,
+) -> list[Part]:
     """Parts that cover the pending runs: those with a checkpoint as they were stacked, the rest at the chosen size.
 
     A stack that comes from another machine may be larger than is chosen here (a GPU's for a core): it is taken up in
@@ -207,7 +214,7 @@ def plan(runs: Sequence[Run], pending: Collection[str], device: torch.device, ch
         groups.setdefault(run.group, []).append(run)
     parts = []
     for members in groups.values():
-        choice = choose(members, device)
+        choice = choose(members, device, workers)
         left = {run.key: run for run in members if run.key in pending}
         for found in saved:
             held = tuple(left.pop(key) for key in found.keys if key in left)

@@ -8,7 +8,7 @@ caller is interrupted, tasks are cancelled; the same call goes on with what is n
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -18,9 +18,7 @@ import torch
 
 from infoflow.errors import InfoFlowError, JobError
 from infoflow.installation import extra
-from infoflow.train import checkpoint
-from infoflow.train.local import Board, Stop
-from infoflow.train.part import Finished, provider, remembered, train_or_split
+from infoflow.train.part import Board, Finished, Keep, Stop, Sweep, provider, remembered, taken_up, train_or_split
 from infoflow.train.plan import Part, choose, cores, threads
 
 RETRIES = 3  # times Ray starts a part again whose worker died
@@ -29,28 +27,19 @@ ANSWER = 10.0  # seconds a cluster has to say that it is there
 AHEAD = 64  # tasks handed over beyond two for every core and GPU: a node that joins finds work at once
 GRACE = 30.0  # seconds in which running parts save their state when the time is up
 
-Keep = Callable[[Finished], None]
 
-
-def train_parts(
-    cluster: "Cluster",
-    parts: Sequence[Part],
-    device: torch.device,
-    keep: Keep,
-    checkpoints: Path | None,
-    stop: Stop,
-    board: Board,
-) -> None:
+def train_parts(cluster: "Cluster", sweep: Sweep) -> None:
     """Train all parts on the cluster; `keep` is called here with the results of each. Returns early when stopped."""
-    ray = cluster.ray
+    ray, device, checkpoints, stop = cluster.ray, sweep.device, sweep.checkpoints, sweep.stop
     needs = {"num_gpus": 1} if device.type == "cuda" else {"num_cpus": 1}
     task = ray.remote(**needs, max_retries=RETRIES)(train_there)
     folder = None if checkpoints is None else str(checkpoints.resolve())
     until = None if stop.end is None else time.time() + stop.end - time.monotonic()
     # Checkpoints are found by the worker: the latest, also when the task is started again.
-    plain = (replace(part, checkpoint=None) for part in parts)
+    plain = (replace(part, checkpoint=None) for part in sweep.parts)
     try:
-        _collect(ray, (task.remote(part, device.type, folder, until) for part in plain), keep, stop, board)
+        tasks = (task.remote(part, device.type, folder, until) for part in plain)
+        _collect(ray, tasks, sweep.keep, stop, sweep.board)
     except (TypeError, ray.exceptions.RayError) as error:
         reason = str(error).strip().splitlines()[-1]
         raise JobError(f"expected every part to run on the Ray cluster, one did not ({reason}).") from None
@@ -99,7 +88,7 @@ def train_there(part: Part, device: str, folder: str | None, until: float | None
     try:
         with threads(1):
             provide = remembered(provider(where))
-            pieces = _taken_up(_fitted(part, where), checkpoints)
+            pieces = [taken_up(piece, checkpoints) for piece in _fitted(part, where)]
             done = [train_or_split(piece, where, provide, checkpoints, stop, lambda _: None) for piece in pieces]
         return [finished for some in done for finished in some], None
     except (InfoFlowError, JobError) as error:
@@ -113,13 +102,6 @@ def _fitted(part: Part, device: torch.device) -> list[Part]:
     choice, runs = choose(part.runs, device), part.runs
     starts = range(0, len(runs), choice.stack)
     return [replace(part, runs=runs[first : first + choice.stack], choice=choice) for first in starts]
-
-
-def _taken_up(parts: list[Part], checkpoints: Path | None) -> list[Part]:
-    """Each part with the checkpoint that holds all of it, if there is one."""
-    if checkpoints is None:
-        return parts
-    return [replace(part, checkpoint=checkpoint.holding(checkpoints, part.runs)) for part in parts]
 
 
 class Cluster(NamedTuple):

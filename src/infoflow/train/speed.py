@@ -7,11 +7,12 @@ of a folded step over the device's measured ceilings.
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -20,13 +21,20 @@ from infoflow.architecture import Architecture
 from infoflow.targets import pairwise_max
 from infoflow.train.folded import Fused
 from infoflow.train.loop import Stepper, data_of, epoch_order, start
-from infoflow.train.plan import LARGEST_STACK, Choice, choose, threads
+from infoflow.train.plan import LARGEST_STACK, Choice, Part, choose, threads
+from infoflow.train.plan import operations as step_operations
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
 from infoflow.train.task import Data
 
 STACKS = (1, 4, 16, 64, 256, 1024)
 STRIDE = 4  # steps that a CPU worker makes at a time
+TIMED = 3  # steps that are timed for an estimate, after one that makes the buffers
+MEASURED = 4  # parts that are timed for an estimate: the smallest, the largest, and between them
+UNKNOWN = 1e8  # operations of a step of a network that is not the one Transformer; it counts beside others alone
+# No machine in use is slower (seconds to call all of a step's layers, operations a second of one core): what would not
+# last a minute even there is not measured.
+SLOWEST_CALL, SLOWEST_RATE = 0.02, 1e9
 Step = Callable[[], Any]
 
 
@@ -84,6 +92,51 @@ def stepper_of(runs: list[Run], device: torch.device, fused: Fused | None, data:
     seeds = torch.tensor([run.seed for run in runs], device=device)
     stepper.load_order(epoch_order(seeds, 0, recipe.samples))
     return stepper
+
+
+def estimate(
+    parts: Sequence[Part],
+    device: torch.device,
+    side_by_side: int,
+    measure: Callable[[Part, torch.device], float] | None = None,
+) -> float | None:
+    """Seconds that parts will take, so many of them at once; None where that is below a minute on any machine.
+
+    A few parts are measured (`measure`: seconds of one step), from the one with the fewest operations in a step to the
+    one with the most; others lie between their neighbours. Nothing ends before the longest part does.
+    """
+    lanes, sizes = max(1, min(side_by_side, len(parts))), {_operations(part): part for part in parts}
+    slowest = sum(_steps(part) * (SLOWEST_CALL + _operations(part) / SLOWEST_RATE) for part in parts)
+    if slowest < 60.0 * lanes:
+        return None
+    chosen = np.array(sorted(sizes))[np.linspace(0, len(sizes) - 1, min(MEASURED, len(sizes))).round().astype(int)]
+    seconds = [(measure or seconds_per_step)(sizes[size], device) for size in chosen]
+    each = [_steps(part) * float(np.interp(_operations(part), chosen, seconds)) for part in parts]
+    return max(sum(each) / lanes, max(each))
+
+
+def _steps(part: Part) -> float:
+    """Steps that are left to a part, and its looks as a third of a step for each batch."""
+    recipe = part.runs[0].recipe
+    looks = recipe.validation / recipe.batch_size / (recipe.steps_per_epoch * recipe.evaluate_every)
+    return (recipe.all_steps - part.before) * (1 + looks / 3)
+
+
+def _operations(part: Part) -> float:
+    """Of one step of the part."""
+    run = part.runs[0]
+    config = run.task.config(run.arch, run.T, run.recipe)
+    return len(part.runs) * (UNKNOWN if config is None else step_operations(run, config))
+
+
+def seconds_per_step(part: Part, device: torch.device) -> float:
+    """Of a stack like this part's, by a few steps on few samples."""
+    few = part.runs[0].recipe.with_(samples=part.runs[0].recipe.batch_size)
+    runs = [replace(run, recipe=few) for run in part.runs]
+    stepper = stepper_of(runs, device, part.choice.fused, data_of(runs, device))
+    with threads(1):
+        stepper.step()
+        return timed(stepper.step, TIMED, device) / TIMED
 
 
 def ours(D: int, choice: Choice, models: int, device: torch.device, seconds: float) -> float:

@@ -190,6 +190,11 @@ class Drawn(Supervised):
     def __init__(self, name: str, length: int, form: Form, sample: Sampler) -> None:
         self.name, self.length, self.form, self.sample = name, length, form, sample
 
+    def __reduce__(self) -> Any:
+        """A named task is sent to another process by its name: what it draws with cannot be."""
+        known = self.name.removeprefix("task:").partition(",")[0] in NAMED_TASKS
+        return (named_task, (self.name,)) if known else super().__reduce__()
+
     def identity(self) -> dict[str, Any]:
         return {"task": {"name": self.name}}
 
