@@ -19,7 +19,7 @@ from infoflow import targets
 from infoflow.files import write_json
 from infoflow.lab.papers.infoflow.followed import followed
 from infoflow.lab.papers.infoflow.recovery.item import measure, ratios, sequences
-from infoflow.lab.papers.infoflow.table11.item import FULL, architecture
+from infoflow.lab.papers.infoflow.table11.item import LONG, architecture
 from infoflow.nn import Transformer
 from infoflow.provenance import provenance
 from infoflow.train import checkpoint
@@ -40,7 +40,7 @@ def network_of(found: checkpoint.Checkpoint, run: Run) -> Transformer:
 
 def look(folder: Path, D: int) -> dict[str, Any]:
     target = targets.pairwise_max(D=D, d=4, seed=0)
-    recipe = FULL.with_(**RECIPE)
+    recipe = LONG.with_(**RECIPE)
     runs = [Run(target, architecture("(D,D)", D), T, seed, recipe) for seed in range(SEEDS)]
     found = checkpoint.find(folder, [run.key for run in runs])
     if not found:

@@ -52,7 +52,7 @@ class Case:
 
 SHORT = {"warm_up": 940, "rollback": 8.0, "epochs": 100, "samples": 24_000, "validation": 1_000, "batch": 128}
 CASES = {
-    "cpu": Case(3, 16, table11.architecture("(D,D)", 3), table11.FULL.with_(**SHORT), 4),
+    "cpu": Case(3, 16, table11.architecture("(D,D)", 3), table11.LONG.with_(**SHORT), 4),
     "cuda": Case(
         6, 64, recovery.architecture((6, 6), 6, 384), recovery.SHARPER.with_(epochs=180, starts=1, start_epochs=0), 8
     ),

@@ -18,14 +18,14 @@ import torch
 
 from infoflow import targets
 from infoflow.files import write_json
-from infoflow.lab.papers.infoflow.table11.item import FULL, architecture
+from infoflow.lab.papers.infoflow.table11.item import LONG, architecture
 from infoflow.provenance import provenance
 from infoflow.train.fit import Run, fit_many
 
 HERE = Path(__file__).parent
 RECORDED = HERE.parent / "results" / "infoflow" / "table11" / "result.json"
 SHARE = 0.4
-RECIPE = FULL.with_(epochs=150, lr=1e-2, decay=1e-4, warm_up=0, rollback=8.0)
+RECIPE = LONG.with_(epochs=150, lr=1e-2, decay=1e-4, warm_up=0, rollback=8.0)
 WARM = 2800  # steps, 20 epochs
 FIRST_SEED = 100
 SMALL: tuple[dict[str, float], ...] = (

@@ -1,8 +1,8 @@
-"""The pages docs/papers/*.md: every item of the lab, from results/<paper>/<item>/result.json.
+"""The pages docs/papers/*.md: every item of the lab, from results/<paper>/<item>/<preset>/result.json.
 
-An item is shown with the numbers of its full preset and no others. Results may stand in the item's folder or, one per
-data set, in folders inside it. What was not run in full is named with the reason (docs/lab_notes.json) and the command
-that would run it.
+An item is shown with what the paper concludes and whether that holds, its three protocols, what the paper leaves
+unsaid, where `best` differs from print, the paper's number beside ours of `paper` and `best`, and what was run. Where
+there are several data sets a preset has a folder for each. What was not run is named with the command that would.
 """
 
 import json
@@ -13,10 +13,13 @@ from typing import Any
 
 from tables import ROOT, markdown
 
+from infoflow.errors import InfoFlowError
 from infoflow.lab.item import Item, cell
+from infoflow.lab.recorded import Results, missing, results_of, survey, verdicts
 from infoflow.lab.registry import ITEMS, find
 
 RESULTS = ROOT / "results"
+RECORDED = ROOT / "src/infoflow/lab/recorded.json"
 PAPERS = tuple(dict.fromkeys(name.split("/")[0] for name in ITEMS))
 Rows = list[dict[str, Any]]
 
@@ -24,67 +27,90 @@ Rows = list[dict[str, Any]]
 def paper(name: str, results: Path = RESULTS) -> str:
     items = [find(item) for item in ITEMS if item.split("/")[0] == name]
     notes = json.loads((ROOT / "docs/lab_notes.json").read_text(encoding="utf-8"))
-    return "\n".join(_item(item, full_results(item, results), notes) for item in items)
+    try:
+        return "\n".join(_item(item, results_of(item, results), notes) for item in items)
+    except InfoFlowError as error:
+        raise SystemExit(f"tables: {error}") from None
 
 
-def full_results(item: Item, results: Path = RESULTS) -> list[tuple[Path, dict[str, Any]]]:
-    """The folders with a full result of this item; a run that only prepared files is none."""
-    folder = results / item.name
-    found = []
-    for path in sorted([*folder.glob("result.json"), *folder.glob("*/result.json")]):
-        try:
-            result = json.loads(path.read_text(encoding="utf-8"))
-            if result["item"] != item.name:
-                raise ValueError(f"it is of {result['item']}")
-            prepared = bool(result["parts"]) and set(result["parts"]) <= set(item.preparations)
-            if result["preset"] == "full" and not prepared:
-                found.append((path.parent, result))
-        except (ValueError, KeyError, TypeError) as error:
-            raise SystemExit(f"tables: {path} is no result of {item.name} ({error!r})") from None
-    return found
+def recorded() -> str:
+    """The text of `recorded.json`, by which an installed package knows what has been run and what holds."""
+    return json.dumps(survey(RESULTS), indent=1) + "\n"
 
 
-def _item(item: Item, found: list[tuple[Path, dict[str, Any]]], notes: dict[str, str]) -> str:
+def _item(item: Item, found: Results, notes: dict[str, str]) -> str:
     readme = f"../../src/infoflow/lab/papers/{item.name}/README.md"
-    lines = [f"## {item.title}", "", f"`{item.name}`. [What the paper leaves unsaid and what was chosen]({readme})."]
-    lines += ["", f"Protocol: {item.full}.", ""]
-    for folder, result in found:
-        lines += _result(item, folder, result, several=len(found) > 1)
-    reason = notes.get(item.name, "no reason is recorded")
-    if not found:
-        lines += [f"**Not run in full**: {reason}. The command that would:", "", _command(item), ""]
-    missing = _missing(item, found)
-    if missing:
-        said = f"**Not run in full**: {', '.join(missing)}: {reason}."
-        lines += [f"{said} The command that would (it trains nothing again that is in the store):", ""]
-        lines += [_command(item), ""]
+    lines = [f"## {item.title}", "", f"`{item.name}`. [What was chosen and what it shows]({readme}).", ""]
+    for verdict in verdicts(item, found):
+        number = f" {_sentence(verdict['number'])}" if verdict["number"] else ""
+        said = f"The paper: {verdict['conclusion']}. **{_sentence(verdict['verdict'])}**{number}"
+        lines += [f"- {verdict['what']}. {said}"]
+    protocols = [[f"`{name}`", item.protocol(name)] for name in ("quick", "paper")]
+    protocols.append(["`best`", item.best or "as `paper`: nothing of ours is better"])
+    lines += ["", markdown(["preset", "protocol"], protocols)]
+    for words, entries in (
+        ("Left unsaid by the paper, and what stands in for it in `paper`", item.unsaid),
+        ("Differences of `best` from what is printed", item.differences),
+    ):
+        if entries:
+            lines += [f"{words}:", "", *(f"- {entry}" for entry in entries), ""]
+    table = _compared(item, found)
+    lines += [table] if table else []
+    for preset, results in found.items():
+        for folder, result in results:
+            lines += _result(item, folder, result, preset, several=len(results) > 1)
+    reason = notes.get(item.name)
+    for preset in ("paper", "best") if item.best else ("paper",):
+        left = missing(item, found.get(preset, []))
+        if preset not in found or left:
+            what = f"`{preset}`: {', '.join(left)}" if left else f"`{preset}`"
+            why = f" ({reason})" if reason else ""
+            lines += [f"**Not run**: {what}{why}. The command that would:", "", _command(item, preset), ""]
     return "\n".join(lines)
 
 
-def _missing(item: Item, found: list[tuple[Path, dict[str, Any]]]) -> tuple[str, ...]:
-    """Parts that no full result holds; a result without named parts holds all of them. `a:b` is a piece of part `a`."""
-    if not found or any(not result["parts"] for _, result in found):
-        return ()
-    run = {part for _, result in found for part in result["parts"]}
-    missing: list[str] = []
-    for part in item.parts:
-        pieces = [piece for piece in item.parts if piece.startswith(f"{part}:")]
-        left = [piece for piece in pieces if piece not in run]
-        if ":" in part or part in run or (pieces and not left):
-            continue
-        missing += left if len(left) < len(pieces) else [part]
-    return tuple(missing)
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
-def _command(item: Item) -> str:
+def _command(item: Item, preset: str) -> str:
     data = " --data FOLDER" if item.data else ""
-    return f"    infoflow reproduce {item.name} --preset full{data} --device cuda --out results/{item.name}"
+    where = f"results/{item.name}/{preset}"
+    return f"    infoflow reproduce {item.name} --preset {preset}{data} --device cuda --out {where}"
 
 
-def _result(item: Item, folder: Path, result: dict[str, Any], several: bool) -> list[str]:
-    where = "../../results/" + item.name + (f"/{folder.name}" if folder.name != item.name.split("/")[1] else "")
-    lines = [f"### {result.get('source', folder.name)}", ""] if several else []
-    lines += [_made(result), "", _tables(result)]
+def _compared(item: Item, found: Results) -> str:
+    """A row for every row of the results: the paper's number, ours of `paper` and of `best`, with their spread."""
+    if item.name in TURNED or not found or any(len(results) > 1 for results in found.values()):
+        return ""
+    keys, by = item.compared.keys, {preset: results[0][1]["rows"] for preset, results in found.items()}
+    names = dict.fromkeys(tuple(row.get(key) for key in keys) for rows in by.values() for row in rows)
+    body = []
+    for name in names:
+        rows = {p: next((r for r in rows if tuple(r.get(k) for k in keys) == name), None) for p, rows in by.items()}
+        printed = [row[item.compared.printed] for row in rows.values() if row and item.compared.printed in row]
+        known = next((value for value in printed if value is not None), None)
+        ours = [_spread(rows.get(preset), item) for preset in ("paper", "best")]
+        body.append([*map(cell, name), *([cell(known)] if item.compared.printed else []), *ours])
+    words = "published code" if item.compared.printed == "published" else "printed"
+    head = [*keys, *([words] if item.compared.printed else []), "`paper`", "`best`"]
+    return (
+        f"{item.compared.value[:1].upper() + item.compared.value[1:]}, ours with the spread over seeds:\n\n"
+        + markdown(head if item.best else head[:-1], body if item.best else [row[:-1] for row in body])
+    )
+
+
+def _spread(row: dict[str, Any] | None, item: Item) -> str:
+    if row is None:
+        return ""
+    value, spread = cell(row.get(item.compared.value)), row.get(item.compared.spread or "")
+    return f"{value} ± {spread:.1g}" if value and spread else value
+
+
+def _result(item: Item, folder: Path, result: dict[str, Any], preset: str, several: bool) -> list[str]:
+    where = f"../../results/{item.name}/{preset}" + (f"/{folder.name}" if folder.name != preset else "")
+    source = f": {result.get('source', folder.name)}" if several else ""
+    lines = [f"### `{preset}`{source}", "", _made(result), "", _tables(item, result)]
     lines += [f"- {remark}" for remark in result["remarks"]]
     lines += [""] if result["remarks"] else []
     for name in result["figures"]:
@@ -109,12 +135,12 @@ def _made(result: dict[str, Any]) -> str:
         return f"{parts}Drawn in {result['seconds']:,.0f} s ({machines}; commit {commits})."
     seconds = result["training_seconds"]
     trained = f"{result['models']} models trained on {result['device']}, {seconds:,.0f} s summed over stacks"
-    return f"{parts}{trained} ({machines}; commit {commits})."
+    return f"{parts}{trained} ({machines}; commit {commits}). Measured on {result['scored']}."
 
 
-def _tables(result: dict[str, Any]) -> str:
+def _tables(item: Item, result: dict[str, Any]) -> str:
     """The rows as they are, or turned where they are many and the columns they need are there."""
-    needs, turn = TURNED.get(result["item"], ((), None))
+    needs, turn = TURNED.get(item.name, ((), None))
     if turn is None or not set(needs) <= set(result["columns"]):
         return _plain(result["rows"], result["columns"])
     return turn(result["rows"])
@@ -135,20 +161,37 @@ def _at(rows: Rows, name: str, **where: Any) -> str:
 
 
 def _table12(rows: Rows) -> str:
-    """Triangle-center as the paper prints it, a length a row, paper and ours for each size; then the other targets."""
+    """Triangle-center as the paper prints it, a length a row, both encoders for each size; then the control."""
     main = [row for row in rows if row["target"] == "triangle"]
     rest = [row for row in rows if row["target"] != "triangle"]
-    sizes, exponents = _values(main, "size"), ["exponent (lower)", "exponent (ordered)"]
-    head = ["T", *(f"{size} {whose}" for size in sizes for whose in ("paper", "ours")), *exponents]
-    body = [
-        [T, *(_at(main, name, T=T, size=size) for size in sizes for name in ("paper", "mean")),
-         *(_at(main, name, T=T) for name in exponents)]
-        for T in _values(main, "T")
-    ]  # fmt: skip
-    tables = [markdown(head, body)] if main else []
+    encoders, exponents = _values(rows, "encoder"), ["exponent (lower)", "exponent (ordered)"]
+    tables = []
+    if main:
+        sizes = _values(main, "size")
+        head = ["T", *(f"{size} {whose}" for size in sizes for whose in ("printed", *encoders)), *exponents]
+        body = []
+        for T in _values(main, "T"):
+            line: list[Any] = [T]
+            for size in sizes:
+                line.append(_at(main, "paper", T=T, size=size))
+                line += [_with_spread(main, T=T, size=size, encoder=encoder) for encoder in encoders]
+            body.append([*line, *(_at(main, name, T=T) for name in exponents)])
+        tables = ["NMSE by size and encoder, with the spread of two seeds:\n", markdown(head, body)]
     if rest:
-        tables.append(_plain(rest, ["target", "T", "size", "label std", "mean", "seeds", *exponents]))
+        head = ["T", "size", "label std", *encoders, *exponents]
+        body = [
+            [T, *(_at(rest, name, T=T) for name in ("size", "label std")),
+             *(_with_spread(rest, T=T, encoder=encoder) for encoder in encoders),
+             *(_at(rest, name, T=T) for name in exponents)]
+            for T in _values(rest, "T")
+        ]  # fmt: skip
+        tables += ["The control, pair-min, at lengths where its label varies as much:\n", markdown(head, body)]
     return "\n".join(tables)
+
+
+def _with_spread(rows: Rows, **where: Any) -> str:
+    mean, deviation = _at(rows, "mean", **where), [r for r in rows if all(r[k] == v for k, v in where.items())]
+    return f"{mean} ± {deviation[0]['std']:.1g}" if deviation and deviation[0].get("std") else mean
 
 
 def _synthetic(rows: Rows) -> str:
@@ -181,17 +224,17 @@ def _retrieval(rows: Rows) -> str:
 def _by_heads(rows: Rows, name: str, beside: tuple[str, ...]) -> str:
     heads = _values(rows, "h")
     body = []
-    for features, T in dict.fromkeys((row["features"], row["T"]) for row in rows):
-        place = {"features": features, "T": T}
+    for features, E, T in dict.fromkeys((row["features"], row["E"], row["T"]) for row in rows):
+        place = {"features": features, "E": E, "T": T}
         found = [_at(rows, name, h=h, **place) for h in heads]
-        body.append([features, T, *found, *(_at(rows, other, **place) for other in beside)])
-    return markdown(["features", "T", *(f"h = {h}" for h in heads), *beside], body)
+        body.append([features, E, T, *found, *(_at(rows, other, **place) for other in beside)])
+    return markdown(["features", "E", "T", *(f"h = {h}" for h in heads), *beside], body)
 
 
 # item -> columns the turned table needs, and how it is turned
 TURNED: dict[str, tuple[tuple[str, ...], Callable[[Rows], str]]] = {
-    "infoflow/table12": (("target", "T", "size", "paper", "mean", "exponent (lower)"), _table12),
+    "infoflow/table12": (("target", "T", "size", "encoder", "paper", "mean", "exponent (lower)"), _table12),
     "head_count/synthetic": (("T", "h", "N", "mean", "predicted"), _synthetic),
-    "head_count/retrieval": (("features", "T", "h", "accuracy", "untrained model"), _retrieval),
+    "head_count/retrieval": (("features", "E", "T", "h", "accuracy", "untrained model"), _retrieval),
 }
 TABLES: dict[str, Callable[[], str]] = {f"paper_{name}": partial(paper, name) for name in PAPERS}

@@ -29,7 +29,7 @@ def noted(context: Context) -> int:
 @pytest.mark.parametrize("recipe", [RECIPE.with_(steps=10**5), RECIPE.with_(starts=2, start_epochs=10**5)])
 def test_a_call_that_was_stopped_on_the_way_is_named(tmp_path: Path, recipe: Recipe) -> None:
     """In the training, or while starts are tried."""
-    context = Context("full", tmp_path)
+    context = Context("paper", tmp_path)
     endless = {"cell": [replace(RUN, recipe=recipe)]}
     for seconds in (0.2, 1.0, 5.0, 25.0):  # on a busy machine the first may pass before the first step
         with pytest.raises(JobError, match="the same call goes on"):
@@ -42,7 +42,7 @@ def test_a_call_that_was_stopped_on_the_way_is_named(tmp_path: Path, recipe: Rec
 
 
 def test_a_call_whose_time_was_up_before_its_first_step_is_not_named(tmp_path: Path) -> None:
-    context = Context("full", tmp_path, seconds=1e-9)
+    context = Context("paper", tmp_path, seconds=1e-9)
     with pytest.raises(JobError, match="the same call goes on"):
         train_cells(context, {"cell": [replace(RUN, recipe=RECIPE.with_(steps=10**5))]}, "cells")
     assert not list((context.store / "checkpoints").glob("*.safetensors"))
@@ -50,7 +50,7 @@ def test_a_call_whose_time_was_up_before_its_first_step_is_not_named(tmp_path: P
 
 
 def test_a_call_that_only_reads_is_not_named(tmp_path: Path) -> None:
-    context = Context("full", tmp_path)
+    context = Context("paper", tmp_path)
     assert len(train_cells(context, GRID, "cells").runs()) == 1
     assert noted(context) == 1
     train_cells(context, GRID, "cells")
@@ -59,5 +59,5 @@ def test_a_call_that_only_reads_is_not_named(tmp_path: Path) -> None:
 
 def test_a_call_that_cannot_train_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(InfoFlowError):
-        train_cells(Context("full", tmp_path, engine="nowhere"), GRID, "cells")
+        train_cells(Context("paper", tmp_path, engine="nowhere"), GRID, "cells")
     assert not list(tmp_path.iterdir())

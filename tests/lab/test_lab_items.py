@@ -29,7 +29,10 @@ def test_every_item_is_whole(name: str) -> None:
     assert item.name == name
     assert item.title
     assert item.quick
-    assert item.full
+    assert item.paper
+    assert item.concludes
+    assert bool(item.best) == bool(item.differences)
+    assert item.preset("best") == ("best" if item.best else "paper")
     folder = files(f"infoflow.lab.papers.{name.replace('/', '.')}")
     readme = folder.joinpath("README.md").read_text(encoding="utf-8")
     said = " ".join(readme.split())
@@ -42,7 +45,7 @@ def test_every_item_is_whole(name: str) -> None:
 def test_unknown_items_presets_and_parts() -> None:
     with pytest.raises(InfoFlowError, match="did you mean 'infoflow/table11'"):
         find("infoflow/tabel11")
-    with pytest.raises(InfoFlowError, match="quick or full"):
+    with pytest.raises(InfoFlowError, match="quick, paper, best"):
         reproduce("infoflow/figures", preset="fast")  # type: ignore[arg-type]
     with pytest.raises(InfoFlowError, match="parts among"):
         reproduce("infoflow/table11", parts=("D=7",))
@@ -68,10 +71,10 @@ def test_the_drawn_figures(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "result.json").read_text())["item"] == "infoflow/figures"
 
 
-def test_full_without_its_data_names_the_files(tmp_path: Path) -> None:
+def test_paper_without_its_data_names_the_files(tmp_path: Path) -> None:
     for name in ("rank_one/figure1", "head_count/retrieval"):
         with pytest.raises(InfoFlowError, match="--data FOLDER"):
-            reproduce(name, preset="full", out=tmp_path)
+            reproduce(name, preset="paper", out=tmp_path)
 
 
 def test_younger_fields_leave_old_keys_alone() -> None:
@@ -90,6 +93,7 @@ def test_table12_draws_what_was_asked(tmp_path: Path) -> None:
     from infoflow.lab.papers.infoflow.table12.item import _figure
 
     row = {"target": "pair", "T": 17, "size": "(2,2) E=24", "label std": 0.07, "paper": None, "mean": 0.5}
+    row["encoder"] = "linear"
     alone, both = _figure([row]), _figure([row, {**row, "target": "triangle", "T": 12, "paper": 0.4}])
     for name, figure, left_scale in (("alone", alone, "linear"), ("both", both, "log")):
         figure.savefig(tmp_path / f"{name}.svg")  # an empty logarithmic axis fails only when it is drawn
@@ -105,7 +109,7 @@ def test_table12_draws_what_was_asked(tmp_path: Path) -> None:
     [("infoflow/recovery", "heads=6,6"), ("infoflow/table12", "T=64"), ("head_count/synthetic", "T=64")],
 )
 def test_a_part_that_the_quick_preset_leaves_out_is_named(item: str, part: str, tmp_path: Path) -> None:
-    with pytest.raises(InfoFlowError, match=f"quick trains, got {part}; take --preset full"):
+    with pytest.raises(InfoFlowError, match=f"quick trains, got {part}; take --preset paper"):
         reproduce(item, out=tmp_path, parts=(part,))
     assert not list(tmp_path.iterdir())
 

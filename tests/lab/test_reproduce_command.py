@@ -8,7 +8,23 @@ from click.testing import CliRunner, Result
 
 from infoflow.commands.reproduce import command
 from infoflow.errors import InfoFlowError, JobError
-from infoflow.lab.registry import ITEMS
+from infoflow.lab.registry import ITEMS, find
+
+VERDICTS = (
+    "holds",
+    "holds with a better recipe",
+    "holds with our recipe; paper is not run",
+    "does not hold",
+    "not run",
+)
+PAPERS = {
+    "infoflow": ["Appendix E", "Figure 1a", "Figure 1b", "Figure 2", "Figure 3", "Figure 4", "Figure 5", "Table 11",
+                 "Table 12", "Tables 1 to 3", "Tables 4 to 10"],
+    "head_count": ["slides, figure (a)", "slides, figure (b)", "slides, text retrieval (a)",
+                   "slides, text retrieval (b)"],
+    "softmax_attention": ["Figure 2", "Figure 3", "Figure 4"],
+    "rank_one": ["Figure 1"],
+}  # fmt: skip
 
 
 def call(*words: str) -> Result:
@@ -25,6 +41,21 @@ def test_the_list_names_every_item_and_its_parts() -> None:
     assert "--part: embeddings, words, minilm" in said
     listed = json.loads(call("--list", "--json").stdout)["items"]
     assert [entry["name"] for entry in listed] == list(ITEMS)
+    for entry in listed:
+        assert entry["quick"]
+        assert entry["paper"]
+        assert [verdict["what"] for verdict in entry["verdicts"]] == list(find(entry["name"]).concludes)
+        for verdict in entry["verdicts"]:
+            assert verdict["verdict"] in VERDICTS
+            assert (verdict["verdict"] == "not run") == (not verdict["number"])
+            assert f"{verdict['what']}: {verdict['verdict']}" in said
+
+
+def test_every_table_and_figure_is_listed() -> None:
+    """Of the four papers, but for their notation table and the sketch of a proof."""
+    listed = json.loads(call("--list", "--json").stdout)["items"]
+    named = {name: [v["what"] for e in listed if e["name"].startswith(name) for v in e["verdicts"]] for name in PAPERS}
+    assert {name: sorted(found) for name, found in named.items()} == PAPERS
 
 
 def test_wrong_calls() -> None:
@@ -37,7 +68,7 @@ def test_wrong_calls() -> None:
 def test_all_of_them_on_one_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An item whose data is not here is named with the reason, and that is no failure."""
     choose(monkeypatch, "infoflow/figures", "rank_one/figure1")
-    done = call("all", "--preset", "full", "--out", str(tmp_path))
+    done = call("all", "--preset", "best", "--out", str(tmp_path))
     assert done.exit_code == 0, done.exception
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "1 of 2 items" in page

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from infoflow.lab.papers.head_count.retrieval.features import (
     frozen_vectors,
     hashed_words,
 )
-from infoflow.lab.papers.head_count.retrieval.item import plan
+from infoflow.lab.papers.head_count.retrieval.item import plan, theorem
 from infoflow.lab.papers.head_count.retrieval.lists import (
     NATIVE,
     NEGATIVES,
@@ -31,6 +32,8 @@ from infoflow.lab.papers.head_count.retrieval.lists import (
 )
 from infoflow.lab.papers.head_count.retrieval.model import Ranking, shuffled
 from infoflow.lab.reproduce import reproduce
+from infoflow.lab.sweep import schedule
+from infoflow.train.fit import Run, fit_many
 from infoflow.train.recipe import Recipe
 
 NAME = "head_count/retrieval"
@@ -242,7 +245,7 @@ def test_without_package_and_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         with pytest.raises(InfoFlowError, match="--data FOLDER"):
             reproduce(NAME, out=tmp_path / "out", parts=(part,))
     grid, remarks = plan(Context("quick", tmp_path, data=data), read_folder(data))
-    assert {name for name, _, _ in grid} == {"words"}
+    assert {name for name, *_ in grid} == {"words"}
     assert "frozen embeddings" in remarks[0]
 
 
@@ -283,3 +286,31 @@ def test_candidates_may_change_places() -> None:
     with torch.no_grad():
         before, after = stack(x[None]), stack(x[None][..., [*order, 3]])
     torch.testing.assert_close(after, before[..., order])
+
+
+def test_lists_that_choose_never_score() -> None:
+    """With `chosen`, one list in five chooses the epoch and another scores it; without, the same lists score."""
+    lists = synthetic_lists(50, T=4, seed=0)
+    content = hashed_words(lists.texts, 64, 8)
+    plain = Ranking(lists, content, "words", 4, 1, 4, 64, 4, 8)
+    split = replace(plain, chosen=True)
+    assert (plain.counts(), split.counts()) == ((40, 10), (30, 10))
+    one, two = (task.data(None, Recipe(), [0], torch.device("cpu")) for task in (plain, split))
+    assert one.test is None
+    assert two.test is not None
+    torch.testing.assert_close(two.test.x_validation, one.x_validation)
+    parts = [{tuple(row) for row in x[0].tolist()} for x in (two.x, two.x_validation, two.test.x_validation)]
+    assert [len(part) for part in parts] == [30, 10, 10]
+    assert len(set.union(*parts)) == 50
+    assert "chosen" not in plain.identity()["task"]
+    (result,) = fit_many([Run(split, recipe=schedule(1, 10, 1e-3))])
+    assert result is not None
+    assert result.test is not None
+
+
+def test_the_theorems_line_is_one_for_all_heads_and_lengths() -> None:
+    rows = [
+        {"E": "E = 8h", "h": h, "T": T, "log(1 - accuracy)": -0.5 - 0.25 * 9 * h / T} for h in (1, 2, 4) for T in (4, 8)
+    ]
+    assert theorem(rows) == pytest.approx((-0.5, -0.25, 1.0))
+    assert theorem([row | {"E": "E = 8", "log(1 - accuracy)": 1.0} for row in rows]) is None

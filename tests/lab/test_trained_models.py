@@ -7,29 +7,80 @@ import pytest
 import torch
 
 from infoflow.construct.rank_one.text import TaggedText, ceilings
-from infoflow.lab.item import Context
+from infoflow.lab.item import Context, printed
 from infoflow.lab.papers.rank_one.figure1.model import Tagging, synthetic_text
 from infoflow.lab.papers.softmax_attention.figure2 import item as figure2
-from infoflow.lab.papers.softmax_attention.model import Guided
-from infoflow.lab.papers.softmax_attention.tasks import Sequences, Truncated, slope
+from infoflow.lab.papers.softmax_attention.model import Guided, OneLayer
+from infoflow.lab.papers.softmax_attention.tasks import Sequences, Truncated, apart, slope
 from infoflow.lab.sweep import schedule
 from infoflow.train.fit import Recipe, Run, fit_many
 from infoflow.train.loop import start, train
 from infoflow.train.task import IGNORED
 
 
-def test_the_guided_head_contains_theorem_3_4() -> None:
-    """With q . key = 2 beta m_k z the guided head is the softmax over -beta (z - L_k)^2, so near Range(z)."""
-    anchors = torch.linspace(-1, 1, 41, dtype=torch.float64)
-    head = Guided(d=1, n=3, hidden=2, anchors=anchors, beta=4000.0, stack=()).double()
+def test_the_lift_is_a_map_then_a_scale_then_learned_tokens() -> None:
+    """As published: A(x) has p columns, of which the last p - n are the same for every input, from -1 to 1."""
+    network = OneLayer(d=3, n=4, p=7, hidden=8, H=2, stack=())
+    network.initialise(torch.Generator().manual_seed(0))
+    x = torch.randn(5, 4, 3)
+    lifted = network.lift(x)
+    assert lifted.shape == (5, 7, 8)
+    torch.testing.assert_close(lifted[:, 4:], torch.linspace(-1, 1, 3)[None, :, None].expand(5, 3, 8))
+    torch.testing.assert_close(lifted[:, :4], x @ network.lift.embed.weight.mT + network.lift.embed.bias)
     with torch.no_grad():
-        head.scale.fill_(1.0)
-        head.embed.weight.fill_(2.0 * 4000.0)
-        head.embed.bias.zero_()
-        head.table.copy_((anchors - anchors[0]).unsqueeze(-1))
-        z = torch.tensor([[-3.0, 0.33, 7.0]], dtype=torch.float64)
-        out = head(z.unsqueeze(-1))
-    torch.testing.assert_close(out, z.clamp(-1, 1), atol=0.026, rtol=0)
+        network.lift.scale[2].zero_()
+    assert not network.lift(x)[:, 2].any()
+    assert network(x).shape == (5, 4, 8)
+
+
+def test_one_layer_is_torchs_attention() -> None:
+    """The published layer is PyTorch's multi-head attention, asked by the first n columns."""
+    network = OneLayer(d=3, n=4, p=7, hidden=8, H=2, stack=())
+    network.initialise(torch.Generator().manual_seed(1))
+    theirs = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+    attend = network.attend
+    with torch.no_grad():
+        maps = (attend.query, attend.key, attend.value)
+        theirs.in_proj_weight.copy_(torch.cat([m.weight for m in maps]))
+        theirs.in_proj_bias.copy_(torch.cat([m.bias for m in maps]))
+        theirs.out_proj.weight.copy_(attend.output.weight)
+        theirs.out_proj.bias.copy_(attend.output.bias)
+        x = torch.randn(5, 4, 3)
+        lifted = network.lift(x)
+        torch.testing.assert_close(network(x), theirs(lifted, lifted, lifted)[0][:, :4])
+
+
+def test_the_guided_head_has_the_anchors_in_its_keys_and_values() -> None:
+    anchors = torch.linspace(-0.5, 1.5, 4)
+    head = Guided(d=2, n=4, hidden=5, anchors=anchors, beta=25.0, column=3, stack=())
+    head.initialise(torch.Generator().manual_seed(0))
+    x = torch.randn(6, 4, 2)
+    with torch.no_grad():
+        attended, tokens = head.attended(x), head.lift(x)
+        torch.testing.assert_close(attended.values[..., 3], attended.weights @ anchors)
+        keys = head.key(tokens)
+        keys[..., -1] = torch.arange(4.0) * (anchors + anchors[0]) - 2 * torch.arange(4.0)
+        wanted = torch.softmax(25.0 * head.query(tokens) @ keys.mT / 5**0.5, -1)
+    torch.testing.assert_close(attended.weights, wanted)
+
+
+def test_samples_are_drawn_as_published() -> None:
+    """Tokens, weights, offsets and the split come from PyTorch's generator in the order of the published code."""
+    task = Truncated(n=3, p=4, H=1, a=-2.0, b=2.0, d=2, count=10)
+    torch.manual_seed(1234)
+    tokens, w, t = 10 * torch.rand(10, 3, 2) - 5, torch.randn(1, 3, 2), torch.randn(1, 3, 1)
+    labels = (tokens * w).sum(-1, keepdim=True).add(t).clamp(-2, 2).squeeze(-1)
+    train, test = torch.utils.data.random_split(list(range(10)), [8, 2])
+    order = [*train.indices, *test.indices]
+    x, y = task.draw(1234)
+    torch.testing.assert_close(x.float(), tokens[order])
+    torch.testing.assert_close(y.float(), labels[order])
+    sequences = Sequences(n=3, p=4, H=1, hidden=4, d=2, m=4, count=10)
+    torch.manual_seed(42)
+    W_1, b_1, W_2, b_2 = torch.randn(4, 6), torch.randn(4), torch.randn(6, 4), torch.randn(6)
+    x, y = sequences.draw(0)
+    torch.testing.assert_close(x.sum(0).float(), torch.rand(10, 3, 2).sum(0))
+    torch.testing.assert_close(y.flatten(1).float(), torch.relu(x.flatten(1).float() @ W_1.mT + b_1) @ W_2.mT + b_2)
 
 
 def test_both_conventions_of_the_error() -> None:
@@ -59,10 +110,19 @@ def test_the_many_headed_construction_and_the_sequences() -> None:
 
 
 def test_the_sweeps_of_figure_2() -> None:
-    full = figure2.plan(Context("full", Path()))
-    assert len(full) == 14
-    assert {task.n for task in full.values()} == {50}
-    assert set(figure2.plan(Context("full", Path(), parts=("H",)))) == {("H", H) for H in (1, 2, 4, 8, 16)}
+    paper = figure2.plan(Context("paper", Path()))
+    known = {
+        (row["sweep"], row["value"]) for row in printed("infoflow.lab.papers.softmax_attention.figure2")["published"]
+    }
+    assert set(paper) == known
+    assert {task.n for task in paper.values()} == {50}
+    assert set(figure2.plan(Context("paper", Path(), parts=("H",)))) == {("H", H) for H in (1, 2, 4, 8, 16)}
+
+
+def test_points_are_compared_in_combined_standard_errors() -> None:
+    row = {"published": 1.0, "published std": 0.3, "MSE": 1.6, "std": 0.4, "seeds": 4}
+    assert apart(row, 9) == pytest.approx(0.6 / (0.01 + 0.04) ** 0.5)
+    assert apart(row | {"published": None}, 9) is None
 
 
 def tagging(depth: int = 1) -> Tagging:

@@ -9,10 +9,13 @@ from infoflow.architecture import Architecture
 from infoflow.commands.own_code import asked_target
 from infoflow.errors import InfoFlowError
 from infoflow.targets import pairwise_max
+from infoflow.train.fit import fit_many
 from infoflow.train.loop import data_of, epoch_order
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run, key_of
 from infoflow.train.store import Result, summary
+from infoflow.train.task import streams
+from infoflow.train.tasks import task
 
 CPU = torch.device("cpu")
 ARCH = Architecture((2, 2), (4, 4))
@@ -156,3 +159,23 @@ def test_a_sweep_of_seeds_writes_its_identity_once(monkeypatch: pytest.MonkeyPat
     assert len({run.group for run in runs}) == 1
     assert len(asked) == 2
     assert all(run.key == key_of(identity(run)) for run in runs)
+
+
+def test_test_samples_choose_nothing_and_score_the_best_epoch() -> None:
+    """They come from a stream of their own, change neither training nor the keys of runs without them."""
+    target, arch = pairwise_max(D=1, d=2, seed=0), Architecture((1, 1), (4, 4), 8)
+    recipe = Recipe(samples=128, validation=32, batch=32, epochs=3)
+    plain, tested = (Run(target, arch, 4, 0, r) for r in (recipe, recipe.with_(test=500)))
+    assert plain.key != tested.key
+    before, after = fit_many([plain, tested])
+    assert before is not None
+    assert after is not None
+    assert before.test is None
+    assert before.score == before.best == after.best
+    X = torch.from_numpy(target.sample(500, 4, generator=streams(recipe)[2])).to(torch.float32)
+    y = torch.as_tensor(target(X.double()))
+    with torch.no_grad():
+        wrong = (after.network()(X).double().flatten() - y).square().mean() / y.var(unbiased=False)
+    assert after.score == after.test == pytest.approx(float(wrong), rel=1e-4)
+    with pytest.raises(InfoFlowError, match="take test=0"):
+        Run(task(X, y, validation=(X, y)), arch, None, 0, recipe.with_(test=10)).check()

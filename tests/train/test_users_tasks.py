@@ -32,7 +32,9 @@ def trained(asked: Task, recipe: Recipe = SHORT, seeds: int = 1, arch: str = ARC
 
 def test_the_samples_of_a_target_as_arrays_give_its_numbers_bit_for_bit() -> None:
     target, recipe = pairwise_max(D=2, d=3, seed=0), SHORT.with_(samples=40, validation=10)
-    drawn = [target.sample(count, 5, generator=stream) for count, stream in zip((40, 10), streams(recipe), strict=True)]
+    drawn = [
+        target.sample(count, 5, generator=stream) for count, stream in zip((40, 10), streams(recipe)[:2], strict=True)
+    ]
     (x, y), held = ((X, target(X)) for X in drawn)
     (own,), (known,) = trained(task(x, y, validation=held), recipe), fit(target, ARCH, 5, 1, recipe)
     assert own.curve == known.curve

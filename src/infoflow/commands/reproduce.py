@@ -14,8 +14,19 @@ ALL = Path("out/reproduce")  # where `all` and single items go when --out is not
 
 @click.command()
 @click.argument("item", required=False)
-@click.option("--list", "list_items", is_flag=True, help="List the items and what their presets do.")
-@click.option("--preset", type=click.Choice(["quick", "full"]), default="quick", show_default=True)
+@click.option(
+    "--list",
+    "list_items",
+    is_flag=True,
+    help="List every table and figure: presets, what has been run, whether the conclusion holds.",
+)
+@click.option(
+    "--preset",
+    type=click.Choice(["quick", "paper", "best"]),
+    default="quick",
+    show_default=True,
+    help="quick: minutes on two cores. paper: as printed or published. best: our recipe.",
+)
 @click.option("--part", "parts", multiple=True, help="Only this part of an item, e.g. D=2 (may be repeated).")
 @click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True)
 @click.option(
@@ -28,7 +39,7 @@ ALL = Path("out/reproduce")  # where `all` and single items go when --out is not
 def command(
     item: str | None, list_items: bool, parts: tuple[str, ...], out: Path | None, as_json: bool, **options: Any
 ) -> None:
-    """Run ITEM (see --list), or `all`. The quick preset takes minutes on two cores, full is the paper's protocol."""
+    """Run ITEM (see --list), or `all`: a table or figure of a paper again, the paper's numbers beside ours."""
     if list_items:
         _list(as_json)
     elif item is None:
@@ -74,8 +85,9 @@ def _one(name: str, folder: Path, as_json: bool, options: dict[str, Any]) -> dic
     from infoflow.lab.reproduce import reproduce
 
     if not as_json:
-        entry, preset = find(name), options["preset"]
-        click.echo(f"{name}: {entry.title}\n{preset}: {entry.quick if preset == 'quick' else entry.full}\n")
+        entry = find(name)
+        preset = entry.preset(options["preset"])
+        click.echo(f"{name}: {entry.title}\n{preset}: {entry.protocol(preset)}\n")
     with resumable(folder):
         result = reproduce(name, out=check_folder(folder), **options)
     if not as_json:
@@ -85,16 +97,34 @@ def _one(name: str, folder: Path, as_json: bool, options: dict[str, Any]) -> dic
 
 
 def _list(as_json: bool) -> None:
+    from infoflow.lab.recorded import recorded
     from infoflow.lab.reproduce import listing
 
-    entries = listing()
+    entries, known = listing(), recorded()
     if as_json:
-        names = ("name", "title", "quick", "full", "data", "parts", "preparations")
-        emit({"items": [{name: getattr(entry, name) for name in names} for entry in entries]})
+        names = ("name", "title", "quick", "paper", "best", "unsaid", "differences", "data", "parts", "preparations")
+        emit({"items": [{name: getattr(entry, name) for name in names} | known[entry.name] for entry in entries]})
         return
     for entry in entries:
-        click.echo(f"{entry.name}\n    {entry.title}\n    quick: {entry.quick}\n    full:  {entry.full}")
+        click.echo(f"{entry.name}\n    {entry.title}")
+        for preset in ("quick", "paper", "best"):
+            protocol = entry.protocol(entry.preset(preset)) if preset != "best" or entry.best else "as paper"
+            click.echo(f"    {preset + ':':<7}{protocol}{_ran(known[entry.name]['run'].get(preset))}")
+        for verdict in known[entry.name]["verdicts"]:
+            number = f" ({verdict['number']})" if verdict["number"] else ""
+            click.echo(
+                f"    {verdict['what']}: {verdict['verdict']}{number}\n        the paper: {verdict['conclusion']}"
+            )
         if entry.data:
             click.echo(f"    --data: {entry.data}")
         if entry.parts:
             click.echo(f"    --part: {', '.join((*entry.preparations, *entry.parts))}")
+
+
+def _ran(runs: list[dict[str, Any]] | None) -> str:
+    """What of a preset is in the repository."""
+    if not runs:
+        return ""
+    said = [f"{run['models']} models" + (f", without {', '.join(run['missing'])}" if run["missing"] else "")
+            for run in runs]  # fmt: skip
+    return f" [run: {'; '.join(said)}]"

@@ -1,22 +1,29 @@
-"""An item of the lab: one table or figure of a paper, with a quick and a full preset, and what a run of it leaves.
+"""An item of the lab: some tables and figures of a paper, three presets, and what a run of it leaves.
+
+The presets mean the same in every item. `quick`: minutes on two cores, the shape of the conclusion. `paper`: what is
+printed, or published as code, and nothing else; what is left unsaid is listed with what stands in for it. `best`: our
+recipe, every difference from print listed; an item without one has nothing better than the paper's.
 
 An item is a folder `lab/papers/<paper>/<item>/` with `item.py` (defines `ITEM`), the paper's printed numbers as
-`printed.json`, and a README that says what the paper leaves unsaid and what was chosen.
+`printed.json`, and a README.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from infoflow.errors import InfoFlowError
 from infoflow.files import write_json, write_text
 from infoflow.provenance import noted, provenance
 from infoflow.train.store import Result
 
-Preset = Literal["quick", "full"]
+Preset = Literal["quick", "paper", "best"]
+PRESETS: tuple[Preset, ...] = get_args(Preset)
+VALIDATION = "validation samples, on which the best epoch was chosen as well"
+TEST = "test samples drawn once, which chose nothing"
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,10 @@ class Context:
     @property
     def store(self) -> Path:
         return self.out / "store"
+
+    @property
+    def quick(self) -> bool:
+        return self.preset == "quick"
 
     def file(self, item: str, *names: str) -> Path:
         """A data file the item needs, or one sentence about which and where."""
@@ -59,15 +70,49 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """Whether a result bears out what the paper concludes, and the number that says so."""
+
+    holds: bool
+    number: str
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Which columns of a table name a row, and which hold the paper's number, ours and our spread."""
+
+    keys: tuple[str, ...]
+    value: str
+    printed: str | None = None
+    spread: str | None = None
+
+
+@dataclass(frozen=True)
 class Item:
     name: str  # "infoflow/table11"
     title: str
-    quick: str  # what the quick preset makes smaller
-    full: str  # the protocol of the full preset
+    concludes: Mapping[str, str]  # each table and figure it covers -> what the paper concludes from it
+    quick: str  # the protocol of each preset in a line
+    paper: str
     run: Callable[[Context], Outcome]
+    judge: Callable[[dict[str, Any]], dict[str, Finding]]  # what a result says of the conclusions it can speak of
+    compared: Compared
+    best: str = ""  # empty: nothing of ours is better than the paper's protocol, and `best` is `paper`
+    unsaid: tuple[str, ...] = ()  # what the paper leaves unsaid, and what stands in for it
+    differences: tuple[str, ...] = ()  # of `best` from what is printed
+    scored: str = TEST  # what the numbers were measured on
     data: str = ""  # which files `--data` must hold; empty: none
     parts: tuple[str, ...] = ()
     preparations: tuple[str, ...] = ()  # parts that train nothing: they make a file that the others read
+
+    def preset(self, asked: str) -> Preset:
+        """The preset that runs where `asked` is asked for."""
+        if asked not in PRESETS:
+            raise InfoFlowError(f"expected preset {', '.join(PRESETS)}, got {asked!r}.")
+        return "paper" if asked == "best" and not self.best else asked
+
+    def protocol(self, preset: Preset) -> str:
+        return {"quick": self.quick, "paper": self.paper, "best": self.best or self.paper}[preset]
 
 
 def printed(package: str) -> dict[str, Any]:
@@ -112,7 +157,8 @@ def write(item: Item, context: Context, outcome: Outcome, seconds: float) -> dic
         "title": item.title,
         "preset": context.preset,
         "parts": list(context.parts),
-        "protocol": item.full if context.preset == "full" else item.quick,
+        "protocol": item.protocol(context.preset),
+        "scored": item.scored,
         "device": ", ".join(sorted({_device(run) for run in outcome.runs})) or context.device,
         "seconds": round(seconds, 1),
         "columns": outcome.columns,

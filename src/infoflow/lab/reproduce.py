@@ -22,8 +22,7 @@ def reproduce(
 ) -> dict[str, Any]:
     """Run an item; finished runs in its store are never trained again, so a stopped call goes on where it stopped."""
     item = find(name)
-    if preset not in ("quick", "full"):
-        raise InfoFlowError(f"expected preset quick or full, got {preset!r}.")
+    preset = item.preset(preset)
     known = (*item.preparations, *item.parts)
     for part in parts:
         if part not in known:

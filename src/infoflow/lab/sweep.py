@@ -30,7 +30,7 @@ def train_cells(context: Context, grid: Mapping[Any, list[Run]], title: str, kee
     runs = [run for cell in grid.values() for run in cell]
     if not runs:
         asked = ", ".join(context.parts)
-        raise InfoFlowError(f"expected a part that preset {context.preset} trains, got {asked}; take --preset full.")
+        raise InfoFlowError(f"expected a part that preset {context.preset} trains, got {asked}; take --preset paper.")
     found = fit_many(runs, store, context.device, context.engine, keep_weights, context.seconds)
     done = [result for result in found if result is not None]
     if len(done) < len(found):
@@ -67,4 +67,5 @@ def cells(trained: Trained) -> dict[Any, Summary]:
 
 
 def best_of(trained: Trained, cell: Hashable) -> Result:
+    """The model of a cell with the least validation error."""
     return min(trained.by_cell[cell], key=lambda result: inf if result.best is None else result.best)

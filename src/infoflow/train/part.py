@@ -17,7 +17,7 @@ from infoflow.errors import JobError
 from infoflow.memory import out_of_memory
 from infoflow.progress import Progress
 from infoflow.train import checkpoint
-from infoflow.train.loop import Report, Trained, data_of, start, train
+from infoflow.train.loop import CAPTURE, Report, Trained, data_of, start, train
 from infoflow.train.plan import Part, choose
 from infoflow.train.run import Run
 from infoflow.train.stack import Stack, single_network
@@ -107,6 +107,7 @@ def results(part: Part, state: Trained) -> Finished:
     stacked = stack.networks(state.best_weights, data)
     with torch.no_grad():
         kept = stack.task.keep(stack.network, data)
+    tested = scored(state)
     best, diverged = state.best.tolist(), state.diverged_at.tolist()
     found = []
     for row, run in enumerate(part.runs):
@@ -132,11 +133,23 @@ def results(part: Part, state: Trained) -> Finished:
             baseline=data.baseline,
             metrics=curves,
             kept=kept[row],
+            test=tested[row],
         )
         network = single_network(run, stacked, row)
         network.header = run.task.header(run.T)  # type: ignore[assignment]
         found.append((result, network))
     return found
+
+
+def scored(state: Trained) -> list[float | None]:
+    """The error of every model at its best validation error on samples that chose nothing; the stack ends there."""
+    stack, test = state.stack, state.data.test
+    if test is None:
+        return [None] * len(stack.runs)
+    stack.weights.copy_(state.best_weights)
+    with CAPTURE:
+        measured = stack.measure(test, stack.runs[0].recipe.batch_size)
+    return [finite(value) for value in next(iter(measured.values())).tolist()]
 
 
 def provider(device: torch.device) -> Provide:

@@ -63,6 +63,8 @@ class Recipe:
     certifiable: bool = field(default=False, metadata=OPTION)
     # A look before the first step, too.
     evaluate_first: bool = field(default=False, metadata=OPTION)
+    # Samples of a target that choose nothing: each model is scored on them once, at its best validation error.
+    test: int = field(default=0, metadata=OPTION)
 
     def __post_init__(self) -> None:
         arguments.fields(self)
@@ -84,7 +86,7 @@ class Recipe:
             raise InfoFlowError(f"expected rollback above one or None, got {self.rollback!r}.")
         if type(self.warm_up) is not int or self.warm_up < 0:
             raise InfoFlowError(f"expected warm_up to be a number of steps, got {self.warm_up!r}.")
-        for name, least in (("starts", 1), ("start_epochs", 0)):
+        for name, least in (("starts", 1), ("start_epochs", 0), ("test", 0)):
             value = getattr(self, name)
             if type(value) is not int or value < least:
                 raise InfoFlowError(f"expected {name} to be an integer of at least {least}, got {value!r}.")
@@ -93,8 +95,8 @@ class Recipe:
                 f"expected start_epochs above zero exactly with several starts, got starts={self.starts} and "
                 f"start_epochs={self.start_epochs}."
             )
-        if self.validation < 2:
-            raise InfoFlowError("expected at least two validation samples (NMSE divides by their variance).")
+        if self.validation < 2 or self.test == 1:
+            raise InfoFlowError("expected at least two validation and test samples (NMSE divides by their variance).")
         if (self.schedule == "two_phase") != (self.second_epochs > 0) or (self.second_epochs and self.steps):
             raise InfoFlowError("expected second_epochs above zero (and epochs, not steps) exactly for two_phase.")
 

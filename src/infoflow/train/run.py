@@ -68,6 +68,8 @@ class Run:
         self.check_numbers()
         if self.task.seeded and self.recipe.starts > 1:
             raise InfoFlowError(f"expected one start for {self.task.name}, whose data follow the seed.")
+        if self.recipe.test and not isinstance(self.task, Regression):
+            raise InfoFlowError(f"expected no test samples for {self.task.name}, which is no target; take test=0.")
         steps = self.recipe.all_steps
         cost.memory(STEP_BYTES * steps, f"the learning rates of {steps} steps", "steps, epochs, samples or starts")
         self.identity()
@@ -84,7 +86,7 @@ class Run:
 
     def start(self, number: int) -> "Run":
         """One of the starts, tried alone: no two runs of a sweep that differ in their seed share one."""
-        plain = {"starts": 1, "start_epochs": 0, "steps": None, "schedule": "cosine", "second_epochs": 0}
+        plain = {"starts": 1, "start_epochs": 0, "steps": None, "schedule": "cosine", "second_epochs": 0, "test": 0}
         recipe = self.recipe.with_(epochs=self.recipe.start_epochs, **plain)
         return replace(self, seed=self.seed * self.recipe.starts + number, recipe=recipe)
 
@@ -137,6 +139,7 @@ class Run:
         """Runs of equal name see the same data."""
         recipe = self.recipe
         drawn = [recipe.samples, recipe.validation, recipe.data_seed, recipe.dtype]
+        drawn += [recipe.test] * (recipe.test > 0)
         return key_of({**self.task.identity(), "T": self.T, "drawn": drawn, "seed": self.seed * self.task.seeded})
 
 

@@ -63,12 +63,18 @@ class Result:
     baseline: float | None = 1.0  # what the best constant answer reaches in it, where that is known
     metrics: dict[str, list[float | None]] = field(default_factory=dict)  # the other metrics at each evaluation
     kept: dict[str, Any] = field(default_factory=dict)  # what else the task keeps of a model
+    test: float | None = None  # the error at `best` on samples that chose nothing, where the recipe draws some
     model: "nn.Module | None" = field(default=None, repr=False, compare=False)
     store: "Store | None" = field(default=None, repr=False, compare=False)
 
     @property
     def seed(self) -> int:
         return int(self.identity["seed"])
+
+    @property
+    def score(self) -> float | None:
+        """What is reported: the error on test samples where there are some, else the least validation error."""
+        return self.best if self.test is None else self.test
 
     @property
     def collapsed(self) -> bool:
@@ -115,7 +121,7 @@ class Result:
         if not isinstance(result.metrics, dict) or not isinstance(result.kept, dict):
             raise InfoFlowError("expected a result's fields to have their types")
         curves = [result.curve, *result.metrics.values()]
-        numbers = [result.best, result.final, result.seconds, result.baseline, *_list(result.tried)]
+        numbers = [result.best, result.final, result.test, result.seconds, result.baseline, *_list(result.tried)]
         numbers += [value for curve in curves for value in _list(curve)]
         plain = isinstance(result.key, str) and isinstance(result.identity, dict) and result.status in _STATUS
         whole = [result.steps, result.stacked, result.rollbacks, *_list(result.curve_steps)]
@@ -131,7 +137,7 @@ PLAIN = [entry.name for entry in fields(Result) if entry.name not in ("model", "
 
 @dataclass(frozen=True)
 class Summary:
-    """Least error over models: those without a finite value are counted as failed and left out."""
+    """The score over models: those without a finite value are counted as failed and left out."""
 
     models: int
     failed: int  # diverged, or never finite
@@ -142,6 +148,7 @@ class Summary:
     quartiles: tuple[float, float] | None
     best: float | None
     worst: float | None
+    deviation: float | None = None  # standard, of one model
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -151,12 +158,12 @@ class Summary:
 
 
 def summary(results: Iterable[Result | None]) -> Summary:
-    """Mean, median and quartiles of the least error; unfinished runs (None) are not counted at all.
+    """Mean, median and quartiles of the score; unfinished runs (None) are not counted at all.
 
     A diverged model counts as failed; its best value before that still enters the statistics when it is finite.
     """
     found = [result for result in results if result is not None]
-    values = sorted(result.best for result in found if result.best is not None)
+    values = sorted(result.score for result in found if result.score is not None)
     failed = sum(result.status != "ok" or result.best is None for result in found)
     unlearned = sum(result.unlearned for result in found)
     collapsed = sum(result.collapsed for result in found)
@@ -164,7 +171,8 @@ def summary(results: Iterable[Result | None]) -> Summary:
         return Summary(len(found), failed, unlearned, collapsed, None, None, None, None, None)
     low, _, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
     middle = (statistics.fmean(values), statistics.median(values), (low, high))
-    return Summary(len(found), failed, unlearned, collapsed, *middle, values[0], values[-1])
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    return Summary(len(found), failed, unlearned, collapsed, *middle, values[0], values[-1], deviation)
 
 
 def checksum(plain: dict[str, Any]) -> str:

@@ -44,6 +44,7 @@ class Data:
     mean: Tensor | None = None  # labels were moved by this much
     deviation: float = 1.0  # and divided by this: one number for all outputs, so that the NMSE stays what it is
     lengths: Int[Tensor, "S N"] | None = None  # on the CPU: columns that a batch with this sample must keep
+    test: "Data | None" = None  # the same with samples for validation that choose nothing
 
 
 class Task:
@@ -268,18 +269,38 @@ class Regression(Supervised):
         return arch.filled(len(self.target.terms))
 
     def draw(self, T: int | None, recipe: Recipe, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        training, validation, _ = streams(recipe)
+        x, y = self._sampled(recipe.samples, T, recipe, training, device, recipe.certifiable)
+        return x, y, *self._sampled(recipe.validation, T, recipe, validation, device)
+
+    def _sampled(
+        self,
+        count: int,
+        T: int | None,
+        recipe: Recipe,
+        stream: np.random.Generator,
+        device: torch.device,
+        certifiable: bool = False,
+    ) -> tuple[Tensor, Tensor]:
         assert T is not None
-        dtype = getattr(torch, recipe.dtype)
-        found: list[Tensor] = []
-        for count, stream in zip((recipe.samples, recipe.validation), streams(recipe), strict=True):
-            drawn = self.target.sample(count, T, generator=stream)
-            if recipe.certifiable and not found:  # the samples that are trained on; validation stays what it is
-                drawn[::2] = self.clustered((count + 1) // 2, T, stream)
-            tokens = torch.from_numpy(drawn).to(dtype).to(device)
-            with torch.no_grad():
-                labels = self.target(tokens.to(torch.float64))
-            found += [tokens, labels.unsqueeze(-1) if labels.ndim == 1 else labels]
-        return found[0], found[1], found[2], found[3]
+        drawn = self.target.sample(count, T, generator=stream)
+        if certifiable:  # the samples that are trained on; validation stays what it is
+            drawn[::2] = self.clustered((count + 1) // 2, T, stream)
+        tokens = torch.from_numpy(drawn).to(getattr(torch, recipe.dtype)).to(device)
+        with torch.no_grad():
+            labels = self.target(tokens.to(torch.float64))
+        return tokens, labels.unsqueeze(-1) if labels.ndim == 1 else labels
+
+    def data(self, T: int | None, recipe: Recipe, seeds: Sequence[int], device: torch.device) -> Data:
+        found = super().data(T, recipe, seeds, device)
+        if not recipe.test:
+            return found
+        assert found.mean is not None
+        x, y = self._sampled(recipe.test, T, recipe, streams(recipe)[2], device)
+        y = (y - found.mean) / found.deviation
+        per = {"nmse": y.numel() * self._spread(y)[1]}
+        x, y = x.transpose(-1, -2).contiguous()[None], y.to(found.y.dtype)[None]
+        return replace(found, test=replace(found, x_validation=x, y_validation=y, per=per))
 
     def clustered(self, count: int, T: int, stream: np.random.Generator) -> np.ndarray:
         """Sequences in the box as an attack starts from: ties, clusters of four sizes, corners, one token apart."""
@@ -293,8 +314,8 @@ class Regression(Supervised):
 
 
 def streams(recipe: Recipe) -> list[np.random.Generator]:
-    """Two independent ones from the recipe's `data_seed`, for training and validation."""
-    return [np.random.default_rng(stream) for stream in np.random.SeedSequence(recipe.data_seed).spawn(2)]
+    """Three independent ones from the recipe's `data_seed`, for training, validation and test."""
+    return [np.random.default_rng(stream) for stream in np.random.SeedSequence(recipe.data_seed).spawn(3)]
 
 
 def source_of(spelling: str) -> str | None:

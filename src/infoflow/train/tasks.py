@@ -201,7 +201,7 @@ class Drawn(Supervised):
     def draw(self, T: int | None, recipe: Recipe, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         found = []
         counts = (recipe.samples, recipe.validation)
-        for count, stream, held in zip(counts, streams(recipe), (False, True), strict=True):
+        for count, stream, held in zip(counts, streams(recipe)[:2], (False, True), strict=True):
             found += [torch.from_numpy(values).to(device) for values in self.sample(stream, count, held)]
         return found[0], found[1], found[2], found[3]
 

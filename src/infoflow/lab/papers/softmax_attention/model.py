@@ -1,8 +1,5 @@
-"""The models the softmax-attention paper trains, with a model axis: one layer (C.1), guided (Figure 3), two (C.2).
-
-A(X) is a per-token elementwise scale, a shared linear map and a learned table over the p columns, of which the last
-p - n are empty tokens.
-"""
+"""The networks the softmax-attention paper trains, as its published code has them, with a model axis: one attention
+layer (Figure 2), one whose keys and values hold the anchors (Figure 3), two (Figure 4)."""
 
 import math
 
@@ -14,15 +11,17 @@ from infoflow.nn.attention import Attended, attention, attention_values
 from infoflow.nn.transformer import Linear
 
 Stack = tuple[int, ...]
+OFFSET = 1.0  # the published code's t in the guided keys, whatever the offsets of the labels are
 
 
 def initialise(network: nn.Module, generator: torch.Generator, factor: float) -> None:
-    """Uniform(+-factor/sqrt(fan-in)) for maps, tables normal with std 0.02, per-token scales 1."""
+    """Maps uniform on +-factor / sqrt(fan-in), weights and biases; scales 1; extra tokens from -1 to 1."""
     for name, parameter in network.named_parameters():
-        if name.endswith("table"):
-            parameter.data.normal_(0.0, 0.02, generator=generator)
-        elif name.endswith("scale"):
+        if name.endswith("scale"):
             parameter.data.fill_(1.0)
+        elif name.endswith("extra"):
+            count = parameter.shape[-2]
+            parameter.data.copy_(torch.linspace(-1, 1, count).to(parameter).unsqueeze(-1).expand_as(parameter))
         else:
             owner = name.removesuffix("bias") + "weight" if name.endswith("bias") else name
             limit = factor / math.sqrt(network.get_parameter(owner).shape[-1])
@@ -35,7 +34,7 @@ def rows_of(parameter: Tensor, x: Tensor) -> Tensor:
 
 
 class Attend(nn.Module):
-    """H heads of size E / H; the first `queries` columns ask, all columns answer."""
+    """H heads of size E / H with biases everywhere; the first `queries` columns ask, all columns answer."""
 
     def __init__(self, E: int, H: int, stack: Stack) -> None:
         super().__init__()
@@ -53,83 +52,91 @@ class Attend(nn.Module):
 
 
 class Lift(nn.Module):
-    """A(X): scale, linear map, empty tokens, table."""
+    """A(X): a linear map, then an elementwise scale for every position, then p - n learned tokens."""
 
-    def __init__(self, d: int, n: int, p: int, hidden: int, stack: Stack, scaled: bool) -> None:
+    def __init__(self, d: int, n: int, p: int, hidden: int, stack: Stack) -> None:
         super().__init__()
-        self.scale = nn.Parameter(torch.empty(*stack, n, d)) if scaled else None
         self.embed = Linear(d, hidden, stack)
-        self.table = nn.Parameter(torch.empty(*stack, p, hidden))
+        self.scale = nn.Parameter(torch.empty(*stack, n, hidden))
+        self.extra = nn.Parameter(torch.empty(*stack, p - n, hidden)) if p > n else None
 
     def forward(self, x: Float[Tensor, "... n d"]) -> Float[Tensor, "... p hidden"]:
-        tokens = x if self.scale is None else x * rows_of(self.scale, x)
-        lifted = self.embed(tokens)
-        empty = self.table.shape[-2] - x.shape[-2]
-        return nn.functional.pad(lifted, (0, 0, 0, empty)) + rows_of(self.table, lifted)
+        tokens: Tensor = self.embed(x)
+        tokens = tokens * rows_of(self.scale, tokens)
+        if self.extra is None:
+            return tokens
+        extra = rows_of(self.extra, tokens).expand(*tokens.shape[:-2], -1, -1)
+        return torch.cat([tokens, extra], -2)
 
 
-class OneLayer(nn.Module):
-    """C.1: A, then one attention layer; the label is the first of `hidden` channels."""
+class Published(nn.Module):
+    """What the three networks share."""
+
+    def initialise(self, generator: torch.Generator, scale: float = 1.0) -> None:
+        initialise(self, generator, scale)
+
+
+class OneLayer(Published):
+    """Figure 2: A, then one attention layer; the label is in the first of `hidden` channels."""
 
     def __init__(self, d: int, n: int, p: int, hidden: int, H: int, stack: Stack) -> None:
         super().__init__()
-        self.lift, self.attend = Lift(d, n, p, hidden, stack, scaled=True), Attend(hidden, H, stack)
+        self.lift, self.attend = Lift(d, n, p, hidden, stack), Attend(hidden, H, stack)
 
     def forward(self, x: Float[Tensor, "... n d"]) -> Float[Tensor, "... n hidden"]:
         out: Tensor = self.attend(self.lift(x), x.shape[-2])
         return out
 
-    def initialise(self, generator: torch.Generator, scale: float = 1.0) -> None:
-        initialise(self, generator, scale)
 
-
-class TwoLayers(nn.Module):
-    """C.2: A_1, attention, A_2 (affine map and table), attention, read-out of the first n columns."""
+class TwoLayers(Published):
+    """Figure 4: A_1, attention, an affine map A_2, attention, an affine read-out of the first n columns."""
 
     def __init__(self, d: int, n: int, p: int, hidden: int, H: int, stack: Stack) -> None:
         super().__init__()
-        self.first, self.attend_1 = Lift(d, n, p, hidden, stack, scaled=False), Attend(hidden, H, stack)
-        self.second, self.attend_2 = Lift(hidden, p, p, hidden, stack, scaled=False), Attend(hidden, H, stack)
+        self.lift, self.attend_1 = Lift(d, n, p, hidden, stack), Attend(hidden, H, stack)
+        self.second, self.attend_2 = Linear(hidden, hidden, stack), Attend(hidden, H, stack)
         self.readout = Linear(hidden, d, stack)
         self.p = p
 
     def forward(self, x: Float[Tensor, "... n d"]) -> Float[Tensor, "... n d"]:
-        middle = self.second(self.attend_1(self.first(x), self.p))
+        middle = self.second(self.attend_1(self.lift(x), self.p))
         out: Tensor = self.readout(self.attend_2(middle, x.shape[-2]))
         return out
 
-    def initialise(self, generator: torch.Generator, scale: float = 1.0) -> None:
-        initialise(self, generator, scale)
 
+class Guided(Published):
+    """Figure 3, p = n: the last channel of the keys and one channel of the values are overwritten by the anchors L_k,
 
-class Guided(nn.Module):
-    """Figure 3: the last row of K holds the anchors, V holds them in one row, the rest is trained.
+        key_k[last] = k (L_k + L_0) - 2 k t,   value_k[column] = L_k,   score = beta q . key / sqrt(hidden),
 
-        score[k, i] = q_i . key_k - beta m_k (m_k + 2 L_0),  m_k = L_k - L_0
-
-    With q_i . key_k = 2 beta m_k z_i this is -beta (z_i - L_k)^2 up to what does not depend on k: Theorem 3.4.
+    with t = 1 whatever the labels' offsets; the rest, the output map included, is trained.
     """
 
     anchors: Tensor
 
-    def __init__(self, d: int, n: int, hidden: int, anchors: Float[Tensor, " p"], beta: float, stack: Stack) -> None:
+    def __init__(
+        self, d: int, n: int, hidden: int, anchors: Float[Tensor, " p"], beta: float, column: int, stack: Stack
+    ) -> None:
         super().__init__()
-        self.scale = nn.Parameter(torch.empty(*stack, n, d))
-        self.embed = Linear(d, hidden - 1, stack)
-        self.table = nn.Parameter(torch.empty(*stack, len(anchors), hidden - 1))
-        self.beta = beta
+        self.lift = Lift(d, n, len(anchors), hidden, stack)
+        self.query, self.key, self.value, self.output = (Linear(hidden, hidden, stack) for _ in range(4))
+        self.beta, self.column = beta, column
         self.register_buffer("anchors", anchors)
 
     def attended(self, x: Float[Tensor, "... n d"]) -> Attended:
-        q = self.embed(x * rows_of(self.scale, x))
-        move = self.anchors - self.anchors[0]
-        fixed = -self.beta * (move * (move + 2 * self.anchors[0])).unsqueeze(-1)
-        q = torch.cat([q, torch.ones_like(q[..., :1])], -1)
-        k = torch.cat([self.table, fixed.expand(*self.table.shape[:-1], 1)], -1)
-        return attention(q, rows_of(k, q), self.anchors.unsqueeze(-1))
+        tokens = self.lift(x)
+        count = torch.arange(len(self.anchors), device=x.device, dtype=x.dtype)
+        guide = count * (self.anchors + self.anchors[0]) - 2 * count * OFFSET
+        k = overwritten(self.key(tokens), tokens.shape[-1] - 1, guide)
+        v = overwritten(self.value(tokens), self.column, self.anchors)
+        return attention(self.query(tokens), k, v, self.beta * tokens.shape[-1] ** -0.5)
 
-    def forward(self, x: Float[Tensor, "... n d"]) -> Float[Tensor, "... n"]:
-        return self.attended(x).values[..., 0]
+    def forward(self, x: Float[Tensor, "... n d"]) -> Float[Tensor, "... n hidden"]:
+        out: Tensor = self.output(self.attended(x).values)
+        return out
 
-    def initialise(self, generator: torch.Generator, scale: float = 1.0) -> None:
-        initialise(self, generator, scale)
+
+def overwritten(x: Float[Tensor, "... p E"], channel: int, values: Float[Tensor, " p"]) -> Float[Tensor, "... p E"]:
+    """x with one channel replaced."""
+    held = torch.arange(x.shape[-1], device=x.device) == channel
+    return torch.where(held, values.to(x).unsqueeze(-1), x)

@@ -1,8 +1,13 @@
 """The two data sets of Appendix C, their trained models as tasks, and what stands beside a trained model: the explicit
-construction, the mean predictor and linear regression."""
+construction, the mean predictor and linear regression.
+
+Samples, teachers and splits are those of the published code, draw by draw (PyTorch's CPU generator from the same seed).
+Initial weights and the order of batches are other draws of the same law.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -24,6 +29,8 @@ from infoflow.train.store import Result
 from infoflow.train.task import Data, Task
 
 RADIUS = 5.0  # C.1: x ~ Uniform(-5, 5)
+BESIDE = 3  # seeds of which the mean predictor, linear regression and the construction are measured
+DATA_SEED = 42  # of the data set of C.2 in the published code
 
 
 class Taught(Task):
@@ -62,6 +69,7 @@ class Truncated(Taught):
     hidden: int = 32
     count: int = 1000
     beta: float | None = None
+    column: int = 0  # the channel of the label; the others should be zero
     keep_samples: int = 0  # test samples whose attention is kept
 
     name = "truncated"
@@ -70,29 +78,27 @@ class Truncated(Taught):
         if self.beta is None:
             return OneLayer(self.d, self.n, self.p, self.hidden, self.H, stack)
         anchors = torch.linspace(self.a, self.b, self.p)
-        return Guided(self.d, self.n, self.hidden, anchors, self.beta, stack)
+        return Guided(self.d, self.n, self.hidden, anchors, self.beta, self.column, stack)
 
-    def teacher(self, seed: int) -> tuple[Tensor, Tensor, torch.Generator]:
-        generator = torch.Generator().manual_seed(2**33 + seed)
-        w = torch.randn(self.n, self.d, generator=generator, dtype=torch.float64)
-        return w, torch.randn(self.n, generator=generator, dtype=torch.float64), generator
+    def drawn(self, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Tokens, weights, offsets, and the order whose first four fifths are for training."""
+        generator = torch.Generator().manual_seed(seed)
+        x = 2 * RADIUS * torch.rand(self.count, self.n, self.d, generator=generator) - RADIUS
+        w, t = (torch.randn(1, self.n, size, generator=generator) for size in (self.d, 1))
+        return x.double(), w[0].double(), t[0, :, 0].double(), torch.randperm(self.count, generator=generator)
 
     def draw(self, seed: int) -> tuple[Float[Tensor, "N n d"], Float[Tensor, "N n"]]:
-        w, t, generator = self.teacher(seed)
-        x = (2 * torch.rand(self.count, self.n, self.d, generator=generator, dtype=torch.float64) - 1) * RADIUS
-        return x, ((x * w).sum(-1) + t).clamp(self.a, self.b)
+        x, w, t, order = self.drawn(seed)
+        return x[order], ((x[order] * w).sum(-1) + t).clamp(self.a, self.b)
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         return self.metrics(output, y)["all channels"].mean(1)
 
     def metrics(self, output: Tensor, y: Tensor) -> dict[str, Tensor]:
-        """Both conventions: the one real channel, and the mean over all of which the others should be zero."""
-        if self.beta is not None:  # the other rows of V are zero: nothing to err on
-            one = (output - y).square().mean(-1)
-            return {"one channel": one, "all channels": one / self.hidden}
-        one = (output[..., 0] - y).square().mean(-1)
-        rest = output[..., 1:].square().sum(-1).mean(-1)
-        return {"one channel": one, "all channels": (one + rest) / self.hidden}
+        """Both conventions: the mean over all channels, as published, and the one that is not zero."""
+        one = (output[..., self.column] - y).square().mean(-1)
+        rest = output.square().sum(-1).mean(-1) - output[..., self.column].square().mean(-1)
+        return {"all channels": (one + rest) / self.hidden, "one channel": one}
 
     def keep(self, network: nn.Module, data: Data) -> list[dict[str, Any]]:
         if not (self.keep_samples and isinstance(network, Guided)):
@@ -102,7 +108,7 @@ class Truncated(Taught):
 
     def beside(self, seed: int) -> dict[str, float]:
         """Test errors without training: the construction with p anchors, the mean, linear regression token by token."""
-        w, t, _ = self.teacher(seed)
+        _, w, t, _ = self.drawn(seed)
         x, y = self.draw(seed)
         cut = len(x) * 4 // 5
         if self.H == 1:
@@ -124,7 +130,8 @@ class Truncated(Taught):
 
 @dataclass(frozen=True)
 class Sequences(Taught):
-    """C.2: Y = W_2 ReLU(W_1 X + b_1) + b_2 on flattened sequences; weights normal / sqrt(fan-in), unit-variance b."""
+    """C.2: Y = W_2 ReLU(W_1 X + b_1) + b_2 on flattened sequences, all four normal; one data set for all seeds, each
+    with a split of its own."""
 
     n: int
     p: int
@@ -139,19 +146,18 @@ class Sequences(Taught):
     def network(self, arch: Any, T: int | None, recipe: Recipe, stack: tuple[int, ...]) -> nn.Module:
         return TwoLayers(self.d, self.n, self.p, self.hidden, self.H, stack)
 
-    def teacher(self, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor, torch.Generator]:
-        generator, size = torch.Generator().manual_seed(2**33 + seed), self.d * self.n
-        W_1, b_1, W_2, b_2 = (
-            torch.randn(shape, generator=generator, dtype=torch.float64)
-            for shape in ((self.m, size), (self.m,), (size, self.m), (size,))
-        )
-        return W_1 / size**0.5, b_1, W_2 / self.m**0.5, b_2, generator
+    def teacher(self) -> tuple[Tensor, Tensor, Tensor, Tensor, torch.Generator]:
+        generator, size = torch.Generator().manual_seed(DATA_SEED), self.d * self.n
+        shapes = ((self.m, size), (self.m,), (size, self.m), (size,))
+        W_1, b_1, W_2, b_2 = (torch.randn(shape, generator=generator).double() for shape in shapes)
+        return W_1, b_1, W_2, b_2, generator
 
     def draw(self, seed: int) -> tuple[Float[Tensor, "N n d"], Float[Tensor, "N n d"]]:
-        W_1, b_1, W_2, b_2, generator = self.teacher(seed)
-        x = torch.rand(self.count, self.n, self.d, generator=generator, dtype=torch.float64)
+        W_1, b_1, W_2, b_2, generator = self.teacher()
+        x = torch.rand(self.count, self.n, self.d, generator=generator).double()
         y = torch.relu(x.flatten(1) @ W_1.mT + b_1) @ W_2.mT + b_2
-        return x, y.unflatten(1, (self.n, self.d))
+        order = torch.randperm(self.count, generator=torch.Generator().manual_seed(seed))
+        return x[order], y.unflatten(1, (self.n, self.d))[order]
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         return (output - y).square().flatten(1).mean(1)
@@ -161,7 +167,7 @@ class Sequences(Taught):
 
     def beside(self, seed: int, most: int = 100) -> dict[str, float]:
         """Theorem F.2's two attention layers with p anchors in each, on `most` test samples; mean; linear model."""
-        W_1, b_1, W_2, b_2, _ = self.teacher(seed)
+        W_1, b_1, W_2, b_2, _ = self.teacher()
         x, y = (values.flatten(1) for values in self.draw(seed))
         cut, size = len(x) * 4 // 5, self.d * self.n
         W = W_1.reshape(self.m, self.n, self.d).expand(size, -1, -1, -1)
@@ -180,28 +186,42 @@ class Sequences(Taught):
 
 
 def sweep_rows(
-    context: Context, tasks: Mapping[tuple[str, Any], Any], recipe: Recipe, measure: str, title: str
+    context: Context,
+    tasks: Mapping[tuple[str, Any], Any],
+    recipe: Recipe,
+    seeds: range,
+    title: str,
+    published: Mapping[str, Any],
 ) -> tuple[list[dict[str, Any]], list[list[Result]]]:
-    """Train every task of the sweeps (sweep, value), ten seeds in full and two in the quick preset: a row for each, the
-    trained error beside what needs no training, and the trained models behind it."""
-    seeds = range(10 if context.preset == "full" else 2)
+    """Train every task of the sweeps (sweep, value) from every seed: a row for each, the error after the last step
+    beside that of the published code and beside what needs no training, and the trained models behind it."""
     grid = {name: [Run(task, seed=seed, recipe=recipe) for seed in seeds] for name, task in tasks.items()}
     results = train_cells(context, grid, title).by_cell if grid else {}
+    theirs = {(row["sweep"], row["value"]): row for row in published["published"]}
     rows = []
     for (sweep, value), task in tasks.items():
         found = results[sweep, value]
-        mean, deviation = spread(found, measure)
-        rows.append(
-            {
-                "sweep": sweep,
-                "value": value,
-                "trained MSE": mean,
-                "std": deviation,
-                "failed": failed(found),
-                **average([task.beside(seed) for seed in seeds]),
-            }
-        )
+        mean, deviation = spread(found, found[0].measure)
+        known = {} if context.quick else theirs.get((sweep, value), {})
+        row = {"sweep": sweep, "value": value, "published": known.get("mean"), "published std": known.get("std")}
+        row |= {"MSE": mean, "std": deviation, "seeds": len(found), "failed": failed(found)}
+        rows.append(row | average([task.beside(seed) for seed in list(seeds)[:BESIDE]]))
     return rows, list(results.values())
+
+
+def apart(row: dict[str, Any], theirs: int) -> float | None:
+    """How many combined standard errors of the two means ours and the published code's differ by."""
+    if not (row["published"] and row["published std"] and row["std"] is not None):
+        return None
+    error = (row["published std"] ** 2 / theirs + row["std"] ** 2 / row["seeds"]) ** 0.5
+    return float(abs(row["MSE"] - row["published"]) / error)
+
+
+def falls(rows: Sequence[dict[str, Any]], sweep: str) -> tuple[float, float]:
+    """From the first to the last value of a sweep: the factor of the error, and the largest rise on the way."""
+    values = [row["MSE"] for row in rows if row["sweep"] == sweep]
+    rises = [after / before for before, after in pairwise(values)]
+    return values[0] / values[-1], max(rises, default=1.0)
 
 
 def average(entries: list[dict[str, float]]) -> dict[str, float]:

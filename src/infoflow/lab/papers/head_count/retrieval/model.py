@@ -2,7 +2,7 @@
 product of its final state with the query's."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -86,6 +86,7 @@ class Ranking(Task):
     buckets: int
     head: int
     width: int
+    chosen: bool = False  # the best epoch is chosen on one list in five, and scored on another
 
     name = "ranking"
     most_stacked = 8
@@ -94,11 +95,11 @@ class Ranking(Task):
         names = ("features", "T", "h", "size", "buckets", "head", "width")
         settings = {name: getattr(self, name) for name in names}
         about = {"source": self.lists.source, "text": self.lists.digest, "longest": self.content.shape[-1]}
-        return {"task": {"name": self.name, **about, **settings}}
+        return {"task": {"name": self.name, **about, **settings, **({"chosen": True} if self.chosen else {})}}
 
     def counts(self) -> tuple[int, int]:
         test = self.lists.count(self.T) // TEST_SHARE
-        return self.lists.count(self.T) - test, test
+        return self.lists.count(self.T) - test * (1 + self.chosen), test
 
     def network(self, arch: Any, T: int | None, recipe: Recipe, stack: tuple[int, ...]) -> nn.Module:
         return Ranker(self.content, self.size, self.buckets, self.h, self.head, self.width, stack)
@@ -106,8 +107,12 @@ class Ranking(Task):
     def data(self, T: int | None, recipe: Recipe, seeds: Sequence[int], device: torch.device) -> Data:
         """The same lists, split and shuffled places for every model: the split is by list, from a fixed seed."""
         x, y = (values.to(device)[None] for values in shuffled(self.lists.of_length(self.T)))
-        cut, _ = self.counts()
-        return Data(x[:, :cut], y[:, :cut], x[:, cut:], y[:, cut:], {}, 1 - 1 / self.T)
+        cut, held = self.counts()
+        test = Data(x[:, :cut], y[:, :cut], x[:, -held:], y[:, -held:], {}, 1 - 1 / self.T)
+        if not self.chosen:
+            return test
+        middle = slice(cut, cut + held)
+        return replace(test, x_validation=x[:, middle], y_validation=y[:, middle], test=test)
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         return entropies(output, y).mean(1)

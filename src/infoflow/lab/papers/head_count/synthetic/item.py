@@ -1,20 +1,23 @@
 """Head count, synthetic: y = sum_i max_t a_i'x(t) with D = 4 maxima wants four heads, whatever the width."""
 
+from fractions import Fraction
 from math import log10
 from typing import Any
 
+import numpy as np
+
 from infoflow import targets
 from infoflow.architecture import Architecture
-from infoflow.lab.item import Context, Item, Outcome, printed
+from infoflow.lab.item import VALIDATION, Compared, Context, Finding, Item, Outcome, printed
 from infoflow.lab.sweep import cells, train_cells
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
 from infoflow.verdicts.predict import predict
 
 HEAD_SIZE = 8  # per head, so E = 8 h: far below T d, where one head could memorise
-FULL = Recipe(samples=36_000, validation=4_000, batch=256, epochs=100, lr=3e-3, decay=0.0, encoder="mlp",
+PAPER = Recipe(samples=36_000, validation=4_000, batch=256, epochs=100, lr=3e-3, decay=0.0, encoder="mlp",
               encoder_activation="relu", residual=False, evaluate_every=5)  # fmt: skip
-QUICK = FULL.with_(samples=4_000, validation=500, batch=128, epochs=40, lr=1e-2, evaluate_every=10)
+QUICK = PAPER.with_(samples=4_000, validation=500, batch=128, epochs=40, lr=1e-2, evaluate_every=10)
 LENGTHS = (8, 16, 32, 64, 128)
 PARTS = (*(f"T={T}" for T in LENGTHS), "widths")
 Key = tuple[int, int, int]  # T, h, N
@@ -22,15 +25,14 @@ Key = tuple[int, int, int]  # T, h, N
 
 def plan(context: Context) -> dict[Key, list[Run]]:
     """Every T and h at one width, and every width and h at one T."""
-    full = context.preset == "full"
-    heads, seeds = (range(1, 7), 4) if full else (range(1, 6), 1)
-    at, usual, widths = (32, 128, (16, 32, 64, 256)) if full else (8, 32, (8,))
-    lengths: tuple[int, ...] = LENGTHS if full else (8,)
+    heads, seeds = (range(1, 6), 1) if context.quick else (range(1, 7), 4)
+    at, usual, widths = (8, 32, (8,)) if context.quick else (32, 128, (16, 32, 64, 256))
+    lengths: tuple[int, ...] = (8,) if context.quick else LENGTHS
     parts = context.parts or PARTS
     keys = [(T, h, usual) for T in lengths for h in heads if f"T={T}" in parts]
     if "widths" in parts:
         keys += [(at, h, N) for N in (usual, *widths) for h in heads]
-    target, recipe = targets.sum_of_maxima(D=4, d=4, seed=0), FULL if full else QUICK
+    target, recipe = targets.sum_of_maxima(D=4, d=4, seed=0), QUICK if context.quick else PAPER
     return {
         (T, h, N): [
             Run(target, Architecture(h, HEAD_SIZE * h, N), T, seed, recipe.with_(encoder_width=N))
@@ -52,6 +54,7 @@ def run(context: Context) -> Outcome:
                 "h": h,
                 "N": N,
                 "mean": summary.mean,
+                "std": summary.deviation,
                 "median": summary.median,
                 "quartiles": summary.quartiles_text(),
                 "failed": summary.failed,
@@ -60,9 +63,10 @@ def run(context: Context) -> Outcome:
                 "predicted": predict(target, arch.with_(width=None), T=T).verdict,
             }
         )
-    columns = ["T", "h", "N", "mean", "median", "quartiles", "failed", "log10 N", "log10 NMSE", "predicted"]
-    N = max(N for _, _, N in grid) if context.preset == "quick" else 128
+    columns = ["T", "h", "N", "mean", "std", "median", "quartiles", "failed", "log10 N", "log10 NMSE", "predicted"]
+    N = max(N for _, _, N in grid) if context.quick else 128
     remarks = [_transition(rows, T, N) for T in sorted({T for T, _, _ in grid})]
+    remarks += _slopes(rows)
     remarks.append(
         "the slides print figures only, no numbers; `predicted` speaks of the model with residual connections"
     )
@@ -70,6 +74,30 @@ def run(context: Context) -> Outcome:
     if len({N for _, _, N in grid}) > 1:
         figures["nmse_against_width"] = _width_figure(rows)
     return Outcome(columns, rows, results.runs(), remarks, figures, {"transition": printed(__package__)["transition"]})
+
+
+def judge(result: dict[str, Any]) -> dict[str, Finding]:
+    """The largest fall comes with the fourth head at every T; width alone does not replace it."""
+    rows = result["rows"]
+    usual = 32 if result["preset"] == "quick" else 128
+    falls = {}
+    for T in sorted({row["T"] for row in rows}):
+        mean = {row["h"]: row["mean"] for row in rows if row["T"] == T and row["N"] == usual}
+        steps = {h: mean[h - 1] / mean[h] for h in mean if h - 1 in mean}
+        falls[T] = max(steps, key=lambda h: steps[h])
+    at = [T for T, h in falls.items() if h == 4]
+    found = {
+        "slides, figure (a)": Finding(
+            len(at) == len(falls), f"the largest fall is at head 4 for {len(at)} of {len(falls)} T"
+        )
+    }
+    swept = [row for row in rows if row["h"] in (3, 4) and len({r["N"] for r in rows if r["T"] == row["T"]}) > 1]
+    if swept:
+        widest = min(row["mean"] for row in swept if row["h"] == 3)
+        narrow = max(row["mean"] for row in swept if row["h"] == 4)
+        number = f"three heads at the best width end {widest / narrow:.3g} times above four heads at the worst"
+        found["slides, figure (b)"] = Finding(widest > narrow, number)
+    return found
 
 
 def _transition(rows: list[dict[str, Any]], T: int, N: int) -> str:
@@ -81,6 +109,26 @@ def _transition(rows: list[dict[str, Any]], T: int, N: int) -> str:
     h = max(falls, key=lambda count: falls[count])
     said = ", ".join(f"{count}: {value:.2e}" for count, value in sorted(mean.items()))
     return f"T={T}, N={N}: NMSE by heads {said}; the largest fall, {falls[h]:.3g} times, comes with head {h} (paper: 4)"
+
+
+def exponent(T: int, h: int, D: int = 4, n: int = HEAD_SIZE) -> Fraction:
+    """k of Theorem 1, (T/4 - h - D + 1) / ((n + 1) h + 1) - 1: with h < D heads eps takes Omega(1/eps^k) parameters."""
+    return (Fraction(T, 4) - h - D + 1) / ((n + 1) * h + 1) - 1
+
+
+def _slopes(rows: list[dict[str, Any]]) -> list[str]:
+    """Measured slopes of log NMSE in log N beside the theorem's -2 / k, which speaks only where k is positive."""
+    said = []
+    for T in sorted({row["T"] for row in rows}):
+        for h in sorted({row["h"] for row in rows if row["T"] == T}):
+            found = [row for row in rows if (row["T"], row["h"]) == (T, h) and row["mean"]]
+            if h >= 4 or len(found) < 3:
+                continue
+            slope = np.polyfit([row["log10 N"] for row in found], [row["log10 NMSE"] for row in found], 1)[0]
+            k = exponent(T, h)
+            bound = f"at least {float(-2 / k):.2f}" if k > 0 else f"none (k = {k} is not positive)"
+            said.append(f"T={T}, h={h}: slope of log NMSE in log N {slope:.2f}; the theorem's {bound}")
+    return said
 
 
 def _heads_figure(rows: list[dict[str, Any]], N: int) -> Any:
@@ -114,8 +162,23 @@ def _width_figure(rows: list[dict[str, Any]]) -> Any:
 ITEM = Item(
     name="head_count/synthetic",
     title="Head count: a sum of four maxima wants four heads",
+    concludes={
+        "slides, figure (a)": "the NMSE of a sum of four maxima falls sharply at four heads, for every T",
+        "slides, figure (b)": "with fewer heads the error falls slowly with the width N, at the predicted rate",
+    },
     quick="T = 8 only, h = 1..5, N = 8 and 32, 4,000 samples, 40 epochs, 1 seed",
-    full="T = 8..128, h = 1..6 at N = 128; N = 16..256 at T = 32; 36,000 + 4,000 samples, 100 epochs, 4 seeds",
+    paper="T = 8..128, h = 1..6 at N = 128; N = 16..256 at T = 32; 36,000 + 4,000 samples, 100 epochs, 4 seeds",
+    unsaid=(
+        "the directions a_i: standard normal, one draw",
+        "the size of a head: 8, so E = 8 h",
+        "samples, batch, optimiser: 36,000 + 4,000, 256, AdamW without decay at 3e-3 with cosine, 100 epochs",
+        "the widths and lengths of the figures: N = 16 to 256, T = 8 to 128",
+        "the seeds: 4",
+        "the numbers: the slides print figures alone",
+    ),
     run=run,
+    judge=judge,
+    compared=Compared(("T", "h", "N"), "mean", None, "std"),
+    scored=VALIDATION,
     parts=PARTS,
 )
