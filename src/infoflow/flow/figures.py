@@ -20,11 +20,12 @@ def draw_flow(flow: "Flow") -> "Figure":
     """Columns are positions (the CLS last), rows are layers; a line leads from a winner to the one that retrieved it.
 
     In colour: what the CLS ends up knowing. Ringed: the active positions. Long sequences keep the same picture with
-    small dots, and only the sets of the CLS are written.
+    small dots, and only the sets of the CLS are written. A legend under the picture says what the colours mean.
     """
     small = flow.T <= LABELLED
     width = 1.05 * (flow.T + 2) if small else 11.0
-    made, axes = style.figure(max(width, 4.0), 1.25 * (flow.layers + 1) + 0.6)
+    columns = 2 if width >= 8.0 else 1  # of the legend
+    made, axes = style.figure(max(width, 5.2), 1.25 * (flow.layers + 1) + 1.1 + 0.35 * (2 - columns))
     useful = _useful(flow)
     _lines(axes, flow, useful)
     _dots(axes, flow, useful, small)
@@ -36,7 +37,21 @@ def draw_flow(flow: "Flow") -> "Figure":
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
     axes.set_title(f"{flow.target.spelling}   heads {','.join(map(str, flow.arch.heads))}   T={flow.T}")
+    made.legend(handles=_meanings(), loc="outside lower center", ncols=columns, frameon=False)
     return made
+
+
+def _meanings() -> list[Any]:
+    """What each colour stands for."""
+    from matplotlib.lines import Line2D
+
+    ring = {"marker": "o", "markersize": 8, "markerfacecolor": "none", "markeredgewidth": 2.0, "linestyle": "none"}
+    return [
+        Line2D([], [], color=style.COLOURS[0], linewidth=1.4, label="read by a head, and reaches the CLS in the end"),
+        Line2D([], [], color=style.COLOURS[4], linewidth=1.4, label="kept by the token itself, and reaches the CLS"),
+        Line2D([], [], color="#c3c8d0", linewidth=1.4, label="read by a head, but not used in the end"),
+        Line2D([], [], color=style.COLOURS[1], label="active: the target changes with this token", **ring),
+    ]
 
 
 def _column(flow: "Flow", position: int) -> float:
@@ -106,7 +121,8 @@ def _labels(axes: Any, flow: "Flow", small: bool) -> None:
                 axes.text(_column(flow, t), l, name, ha="center", va="center", color="white", fontsize=8, zorder=7)
             members = flow.members(t, l)
             text = "∅" if not members else "{" + _short(members) + "}"
-            axes.text(_column(flow, t), l + 0.33, text, ha="center", va="center", fontsize=7.5, bbox=PLATE, zorder=7)
+            side = "center" if small else "right"  # a long list of the last column stays inside the picture
+            axes.text(_column(flow, t), l + 0.33, text, ha=side, va="center", fontsize=7.5, bbox=PLATE, zorder=7)
     if not small:
         axes.set_xticks([1, *range(flow.T // 4, flow.T + 1, max(1, flow.T // 4)), _column(flow, flow.T + 1)])
         axes.set_xticklabels([1, *range(flow.T // 4, flow.T + 1, max(1, flow.T // 4)), "CLS"])

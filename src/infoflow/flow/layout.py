@@ -172,8 +172,8 @@ def _why_not(form: NormalForm, heads: tuple[int, ...]) -> list[str]:
     if len(heads) < chain:
         return [f"the tree of the target needs {chain} layers (height + 1), the architecture has {len(heads)}"]
     return [
-        f"the construction sends {messages} messages and makes {len(form.terms)} reads, more than "
-        f"heads={','.join(map(str, heads))} can serve (a head serves one message and one read; messages go through "
+        f"the construction {f'sends {messages} messages and ' if messages else ''}makes {len(form.terms)} reads, more "
+        f"than heads={','.join(map(str, heads))} can serve (one message and one read a head; messages go through "
         + (
             "the layers before the last, those that leave out a token through the first"
             if form.single_positions

@@ -17,7 +17,7 @@ def collision_figure(found: Collision) -> "Figure":
     limit = float(max(np.abs(found.Y).max(), np.abs(found.Z).max()))
     for axis, X, name in ((axes[0, 0], found.Y, "Y"), (axes[0, 1], found.Z, "Z")):
         image = _sequence(axis, X, name, limit)
-    made.colorbar(image, ax=axes[0, :], shrink=0.8)
+    made.colorbar(image, ax=axes[0, :], shrink=0.8, label="value of the coordinate")
     _states(axes[1, 0], found)
     _targets(axes[1, 1], found)
     return made
@@ -36,11 +36,13 @@ def _states(axis: Any, found: Collision) -> None:
     axis.plot(places, found.state_Y, "o", markersize=8, fillstyle="none", label="R(Y)")
     axis.plot(places, found.state_Z, "x", label="R(Z)")
     axis.set(title=f"states, {found.state_distance:.1g} apart", xlabel="coordinate of the state")
-    axis.legend(loc="best")
+    axis.margins(y=0.15)
+    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
 
 
 def _targets(axis: Any, found: Collision) -> None:
     axis.barh(["Z", "Y"], [found.target_Z, found.target_Y], color=[style.COLOURS[1], style.COLOURS[0]], height=0.5)
     proved = found.certified_error is not None
     half = found.certified_error if found.certified_error is not None else found.gap / 2
-    axis.set(title=f"targets: every read-out errs by {half:.3g}{'' if proved else ' (numerical)'}", xlabel="target")
+    said = f"some error is at least {half:.3g}, {'proved' if proved else 'numerical'}"
+    axis.set(title=f"targets, {found.gap:.3g} apart", xlabel=f"value of the target ({said})")

@@ -12,22 +12,31 @@ from infoflow.report.style import svg
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# Figures are drawn in ink on paper, so in the dark they keep a light card; what is too wide for a phone scrolls alone.
 STYLE = """
-:root { color-scheme: light; }
-body { font: 16px/1.55 system-ui, sans-serif; color: #1f2430; background: #fff; max-width: 56rem; margin: 3rem auto;
-  padding: 0 1.25rem; }
+:root { color-scheme: light dark; --ink: #1f2430; --paper: #fff; --muted: #6b7280; --line: #e5e7eb; --plate: #f6f7f9; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e8ec; --paper: #15181e; --muted: #a0a7b4; --line: #343a46; --plate: #1f242d; }
+}
+body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 56rem;
+  margin: 3rem auto; padding: 0 1.25rem; overflow-wrap: break-word; }
 h1 { font-size: 1.9rem; line-height: 1.2; margin-bottom: .25rem; }
-h2 { font-size: 1.25rem; margin-top: 2.75rem; border-top: 1px solid #e5e7eb; padding-top: 1.25rem; }
-.lead { color: #6b7280; margin-top: 0; }
+h2 { font-size: 1.25rem; margin-top: 2.75rem; border-top: 1px solid var(--line); padding-top: 1.25rem; }
+.lead { color: var(--muted); margin-top: 0; }
+.table { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .92rem; }
-th, td { text-align: left; padding: .4rem .75rem .4rem 0; border-bottom: 1px solid #e5e7eb; vertical-align: top; }
-th { color: #6b7280; font-weight: 600; }
-td.whole { white-space: nowrap; }
-pre { background: #f6f7f9; padding: .9rem 1rem; overflow-x: auto; border-radius: 6px; font-size: .85rem;
+th, td { text-align: left; padding: .4rem .75rem .4rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+td:last-child { min-width: 10rem; }
+td.whole { min-width: 0; white-space: nowrap; }
+th { color: var(--muted); font-weight: 600; }
+pre { background: var(--plate); padding: .9rem 1rem; overflow-x: auto; border-radius: 6px; font-size: .85rem;
   line-height: 1.45; }
-figure { margin: 1.5rem 0; overflow-x: auto; }
-figure svg { max-width: 100%; height: auto; }
-figcaption { color: #6b7280; font-size: .9rem; }
+figure { margin: 1.5rem 0; }
+figure .drawing { overflow-x: auto; background: #fff; border-radius: 6px; padding: .5rem; }
+figure svg { max-width: 100%; min-width: 30rem; height: auto; }
+figcaption { color: var(--muted); font-size: .9rem; }
+@media (max-width: 30rem) { body { margin: 1.25rem auto; padding: 0 .9rem; } }
+@media print { figure svg { min-width: 0; } }
 """
 
 
@@ -51,7 +60,8 @@ class Section:
     def table(self, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> "Section":
         cells = "".join(f"<th>{escape(str(name))}</th>" for name in head)
         body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
-        self.pieces.append(f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>")
+        whole = f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
+        self.pieces.append(f'<div class="table">{whole}</div>')
         return self
 
     def figure(self, name: str, made: "Figure", caption: str) -> "Section":
@@ -62,8 +72,8 @@ class Section:
     def drawing(self, name: str, element: str, caption: str) -> "Section":
         """Put an `<svg>` element of our own making inline."""
         self.pieces.append(
-            f'<figure role="img" aria-label="{escape(caption, quote=True)}">{_unique_ids(element, name)}'
-            f"<figcaption>{escape(caption)}</figcaption></figure>"
+            f'<figure role="img" aria-label="{escape(caption, quote=True)}"><div class="drawing">'
+            f"{_unique_ids(element, name)}</div><figcaption>{escape(caption)}</figcaption></figure>"
         )
         return self
 

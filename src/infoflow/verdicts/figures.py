@@ -16,11 +16,11 @@ def draw_exponents(lengths: list[int], series: dict[str, list[Fraction | None]],
     made, axes = style.figure(6.4, 3.6)
     for number, (name, values) in enumerate(series.items()):
         shown = np.array([float("nan") if value is None else float(value) for value in values])
-        axes.plot(lengths, shown, label=name, marker=style.MARKERS[number % len(style.MARKERS)])
-    axes.axhline(0, color=style.MUTED, linewidth=0.8)
+        axes.plot(lengths, shown, label=name, marker=style.MARKERS[number % len(style.MARKERS)], clip_on=False)
     axes.set_xscale("log", base=2)
-    axes.set_yscale("symlog", linthresh=1.0)
-    axes.set_ylim(bottom=-0.15)
+    if axes.get_ylim()[1] > 1:
+        axes.set_yscale("symlog", linthresh=1.0)
+    axes.set_ylim(0, max(1.0, 1.2 * axes.get_ylim()[1]))  # an exponent is never below 0
     axes.set_xlabel("sequence length T")
     axes.set_ylabel("exponent (parameters $\\varepsilon^{-\\mathrm{exponent}}$)")
     axes.set_title(title)

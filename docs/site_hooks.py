@@ -1,0 +1,82 @@
+"""What `make docs` adds to mkdocs: formulas as MathML, files outside docs/ that a page shows, the public names.
+
+Everything happens at build time, so the site needs no network and no script of others: browsers render MathML.
+"""
+
+import html
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parent.parent
+OUTSIDE = re.compile(r"(\]\()((?:\.\./)+)([^)#\s]+)(#[^)\s]*)?\)")
+FORMULA = re.compile(r'<(span|div) class="arithmatex">(?:\\\((.+?)\\\)|\\\[(.+?)\\\])</\1>', re.DOTALL)
+GLOSSARY = re.compile(r"^\[glossary\]", re.MULTILINE)
+
+
+def outside(source: str, upwards: str, path: str) -> Path | None:
+    """The file a relative link of the page `docs/source` names, if it lies outside docs/ and inside the repository."""
+    target = (ROOT / "docs" / source).parent.joinpath(upwards + path).resolve()
+    if target.is_relative_to(ROOT / "docs") or not target.is_relative_to(ROOT):
+        return None
+    return target.relative_to(ROOT)
+
+
+def placed(path: Path) -> str:
+    """Where such a file lies in the site; Markdown is shown as it is, not as a page."""
+    return f"files/{path.as_posix()}{'.txt' if path.suffix in ('.md', '.py') else ''}"
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """The site carries every file outside docs/ that one of its pages links to; a missing one ends the build."""
+    wanted = {
+        found
+        for page in files.documentation_pages()
+        for _, upwards, path, _ in OUTSIDE.findall(page.content_string)
+        if (found := outside(page.src_uri, upwards, path)) is not None
+    }
+    for path in sorted(wanted):
+        if not (ROOT / path).is_file():
+            raise PluginError(f"a page links to {path}, which is not there")
+        files.append(File.generated(config, placed(path), abs_src_path=str(ROOT / path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    def moved(match: re.Match[str]) -> str:
+        found = outside(page.file.src_uri, match.group(2), match.group(3))
+        if found is None:
+            return match.group(0)
+        upwards = "../" * page.file.src_uri.count("/")
+        return f"{match.group(1)}{upwards}{placed(found)})"
+
+    text = OUTSIDE.sub(moved, markdown)
+    return text.replace("<!-- public names -->", public_names())
+
+
+def public_names() -> str:
+    """A mkdocstrings entry for every name of `infoflow.__all__`, in its order."""
+    import infoflow
+
+    parts = []
+    for name in infoflow.__all__:
+        made = getattr(infoflow, name)
+        parts.append(f"## `iflow.{name}`\n\n::: {made.__module__}.{made.__qualname__}\n")
+    return "\n".join(parts)
+
+
+def on_page_content(content: str, page: Any, config: Any, files: Files) -> str:
+    from latex2mathml.converter import convert
+
+    def rendered(match: re.Match[str]) -> str:
+        inline, display = match.group(2), match.group(3)
+        try:
+            made: str = convert(html.unescape(inline or display), display="inline" if inline else "block")
+        except Exception as error:
+            raise PluginError(f"{page.file.src_uri}: no formula: {inline or display} ({error!r})") from error
+        return made
+
+    return FORMULA.sub(rendered, content)
