@@ -1,21 +1,22 @@
 # Two commands do everything on a machine with Python 3.11+ and make: `make demo` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
-EXTRAS := dev,certify,lab,cluster,probe,onnx
+EXTRAS := dev,certify,lab,cluster,probe,onnx,docs
 # uv ignores pip's settings, so it is told where local wheels lie; where uv fails, pip does the same work slower.
 define install
 	@UV_FIND_LINKS="$${PIP_FIND_LINKS:-}" $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt $(1) \
 	  || $(BIN)/python -m pip install --quiet -c constraints.txt $(1)
 endef
 
-.PHONY: demo test lint types unit mutants nightly bench clean help
+.PHONY: demo test lint types unit docs mutants nightly bench clean help
 
 help:
 	@echo "make demo   set up .venv, run the tour, write out/demo/report.html"
 	@echo "make test   set up .venv with the test tools, run lint, types and every test"
 	@echo "make lint types unit   the three parts of make test"
+	@echo "make docs   build the site in out/site: strict, offline (open out/site/index.html)"
 	@echo "make mutants  change the code that proves things in 600 places and run the tests on each (about an hour)"
-	@echo "make nightly  run the quick preset of every table and figure, one page"
+	@echo "make nightly  run the quick preset of every table and figure, one page, and the long examples of the pages"
 	@echo "make bench  measure again what the README's tables are made from (slow)"
 	@echo "make clean  remove .venv, out and caches"
 
@@ -62,6 +63,13 @@ nightly: .venv/.installed-dev
 	@echo "== every quick preset, one page"
 	@rm -rf out/nightly
 	@$(BIN)/infoflow reproduce all --preset quick --out out/nightly
+	@echo "== the long examples of README and docs"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m nightly tests/test_pages.py
+
+docs: .venv/.installed-dev
+	@echo "== the site"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "out/site/index.html"
 
 bench: .venv/.installed-dev
 	@for file in benchmarks/*.py; do case $$file in */_*) ;; *) echo "== $$file"; $(BIN)/python $$file || exit 1;; esac; done

@@ -10,7 +10,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "infoflow"
 BASE = ["errors", "arguments", "architecture", "cost", "files", "kernels"]
 BASE += ["installation", "memory", "progress", "provenance", "reading"]
-ROOMS = ["targets", "certificates", "report", "flow", "nn", "compiler", "construct", "verdicts", "refutations", "train"]
+ROOMS = ["report", "targets", "certificates", "flow", "nn", "compiler", "construct", "verdicts", "refutations", "train"]
 ROOMS += ["forecasts", "proofs", "probes", "lab", "book", "web"]
 ORDER = (
     dict.fromkeys(BASE, 0) | {name: 1 + i for i, name in enumerate(ROOMS)} | {"verbs": 98, "commands": 99, "cli": 100}

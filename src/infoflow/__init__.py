@@ -3,8 +3,8 @@
 The verbs are loaded when they are first used, so `import infoflow` costs numpy alone.
 """
 
-import importlib
-from typing import Any
+import importlib as _importlib
+import typing as _typing
 
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError, JobError
@@ -38,13 +38,13 @@ _LAZY: dict[str, str] = {
 __all__ = ["Architecture", "InfoFlowError", "JobError", *_LAZY]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _typing.Any:
     if name == "targets":  # the one room that is used as a namespace: iflow.targets.pairwise_max(D=4)
-        return importlib.import_module("infoflow.targets")
+        return _importlib.import_module("infoflow.targets")
     if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
+        return getattr(_importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'infoflow' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(_LAZY))
+    return sorted([*__all__, "targets", "__version__"])

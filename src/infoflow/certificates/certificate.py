@@ -13,8 +13,10 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any
 
 from infoflow.errors import InfoFlowError
+from infoflow.report.shown import Shown
 
 UNCHECKED = "the file states it and nobody has checked it; certify computes it again"
+MOST_TOKENS = 6  # of the worst sequence that are printed
 DIGITS = 4  # of a limit that the construction states by itself
 
 
@@ -52,8 +54,8 @@ class Claim:
         return cls(**known)
 
 
-@dataclass(frozen=True)
-class Certificate:
+@dataclass(frozen=True, repr=False)
+class Certificate(Shown):
     """`bound`: what is proved of the claim's quantity over all its inputs, None where nothing is.
 
     `arithmetic` names what the bound holds in ("exact", "float64 with rounding allowance", ...); `assumptions` what it
@@ -101,6 +103,24 @@ class Certificate:
     def ratio(self) -> float | None:
         """bound / attacked: how loose the bound is at worst."""
         return self.bound / self.attacked if self.bound is not None and self.attacked else None
+
+    def __str__(self) -> str:
+        """What `infoflow certify` prints of it: the verdict, then the claim, the numbers and what they rest on."""
+        attacked = "not attacked" if self.attacked is None else f"attacked {_number(self.attacked)}"
+        ratio = f", ratio {_number(self.ratio)}" if self.ratio is not None and self.ratio < math.inf else ""
+        lines = [
+            self.verdict if self.holds else "DOES NOT HOLD",
+            f"  claim: {self.claim}",
+            f"  bound {_number(self.bound)}, {attacked}{ratio}",
+            f"  arithmetic: {self.arithmetic}",
+        ]
+        lines += [f"  assuming {assumption}" for assumption in self.assumptions]
+        lines += [f"  {name}: {value:.4g}" for name, value in {**self.parts, **self.measured}.items()]
+        lines += [] if self.worst is None else [f"  attacked at {_tokens(self.worst)}"]
+        return "\n".join([*lines, *(f"  because {reason}" for reason in self.why_not)])
+
+    def __repr__(self) -> str:
+        return f"<Certificate: {self.verdict}; {self.claim}, proved {_number(self.bound)}>"
 
     def with_attack(self, attacked: float) -> "Certificate":
         """Record an attack. A successful one falsifies the certificate: it is never hidden. NaN is the worst value."""
@@ -166,6 +186,20 @@ def error_claim(
 
 def _product(low: Sequence[float], high: Sequence[float]) -> str:
     return " x ".join(f"[{_words(a)}, {_words(b)}]" for a, b in zip(low, high, strict=True))
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.4g}"
+
+
+def _tokens(worst: list[list[float]]) -> str:
+    """A sequence as its distinct tokens and how often each stands there, the first few of them."""
+    counts: dict[str, int] = {}
+    for token in worst:
+        words = "(" + ", ".join(f"{value:.3g}" for value in token) + ")"
+        counts[words] = counts.get(words, 0) + 1
+    shown = [f"{count} x {words}" for words, count in list(counts.items())[:MOST_TOKENS]]
+    return ", ".join(shown) + (f" and {len(counts) - MOST_TOKENS} more" if len(counts) > MOST_TOKENS else "")
 
 
 def _words(number: float) -> str:

@@ -9,8 +9,6 @@ from infoflow.arguments import attack_seconds
 from infoflow.commands.options import emit, json_option, seconds_option, seed_option
 from infoflow.commands.own_code import asked_target
 
-MOST_TOKENS = 6  # of the worst sequence that are printed; --json has all
-
 
 @click.command("certify")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -49,37 +47,7 @@ def command(
         certificate = certify(load(file), target, T, seconds=seconds, seed=seed, eps=eps)
         results.append({"path": str(file), **certificate.to_json()})
         if not as_json:
-            click.echo(_text(results[-1]))
+            click.echo(f"{file}: {certificate}")
     if as_json:
         emit({"files": results})
     return 0 if all(result["holds"] for result in results) else 1
-
-
-def _text(result: dict[str, Any]) -> str:
-    def number(value: Any) -> str:
-        return "none" if value is None else f"{value:.4g}"
-
-    attacked = "not attacked" if result["attacked"] is None else f"attacked {number(result['attacked'])}"
-    ratio = f", ratio {number(result['ratio'])}" if result["ratio"] is not None else ""
-    lines = [
-        f"{result['path']}: {result['verdict'] if result['holds'] else 'DOES NOT HOLD'}",
-        f"  claim: {result['claim']['text']}",
-        f"  bound {number(result['bound'])}, {attacked}{ratio}",
-        f"  arithmetic: {result['arithmetic']}",
-    ]
-    lines += [f"  assuming {assumption}" for assumption in result["assumptions"]]
-    lines += [f"  {name}: {value:.4g}" for name, value in {**result["parts"], **result["measured"]}.items()]
-    if result["worst"] is not None:
-        lines.append(f"  attacked at {_tokens(result['worst'])}")
-    lines += [f"  because {reason}" for reason in result["reasons"]]
-    return "\n".join(lines)
-
-
-def _tokens(worst: list[list[float]]) -> str:
-    """A sequence as its distinct tokens and how often each stands there, the first few of them."""
-    counts: dict[str, int] = {}
-    for token in worst:
-        words = "(" + ", ".join(f"{value:.3g}" for value in token) + ")"
-        counts[words] = counts.get(words, 0) + 1
-    shown = [f"{count} x {words}" for words, count in list(counts.items())[:MOST_TOKENS]]
-    return ", ".join(shown) + (f" and {len(counts) - MOST_TOKENS} more" if len(counts) > MOST_TOKENS else "")

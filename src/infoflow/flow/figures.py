@@ -45,7 +45,7 @@ def _meanings() -> list[Any]:
     """What each colour stands for."""
     from matplotlib.lines import Line2D
 
-    ring = {"marker": "o", "markersize": 8, "markerfacecolor": "none", "markeredgewidth": 2.0, "linestyle": "none"}
+    ring: Any = {"marker": "o", "markersize": 8, "markerfacecolor": "none", "markeredgewidth": 2.0, "linestyle": "none"}
     return [
         Line2D([], [], color=style.COLOURS[0], linewidth=1.4, label="read by a head, and reaches the CLS in the end"),
         Line2D([], [], color=style.COLOURS[4], linewidth=1.4, label="kept by the token itself, and reaches the CLS"),

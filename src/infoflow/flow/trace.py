@@ -13,6 +13,7 @@ from infoflow.errors import InfoFlowError
 from infoflow.flow.counting import Mode, mode_cost
 from infoflow.flow.program import choose
 from infoflow.flow.sets import MaxHead, PositionHead, Slot, Step, Ties, pack, simulate, sizes, unpack
+from infoflow.report.shown import Shown
 from infoflow.targets import Target
 from infoflow.targets.arrays import as_tokens, on_host
 from infoflow.targets.named import TargetLike, target_of
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 SCORES_A_SECOND = 1e8  # of a head for every pair of tokens, measured on one core
 
 
-@dataclass(frozen=True, eq=False)
-class Flow:
+@dataclass(frozen=True, eq=False, repr=False)
+class Flow(Shown):
     """Information sets I(t, l) of one input. Positions and layers are 1-based; T + 1 is the CLS, layer 0 the start.
 
     `note` says why the flow is a global aggregation where no layout exists.

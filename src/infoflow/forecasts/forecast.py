@@ -12,6 +12,7 @@ from infoflow.forecasts.cells import EPOCHS, USUAL, WIDTHS
 from infoflow.forecasts.model import Calibrated, calibrated
 from infoflow.forecasts.quantities import NAMES, find_floors, quantities
 from infoflow.forecasts.reads import Floors
+from infoflow.report.shown import Shown
 from infoflow.targets import Target
 from infoflow.targets.named import target_of
 from infoflow.train.recipe import Recipe
@@ -43,8 +44,8 @@ class Parts:
         return self.floor >= LEARNT
 
 
-@dataclass(frozen=True)
-class Forecast:
+@dataclass(frozen=True, repr=False)
+class Forecast(Shown):
     """The median NMSE over seeds that training is expected to end at, with an interval for eight in ten."""
 
     target: str

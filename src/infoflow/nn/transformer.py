@@ -260,13 +260,28 @@ class Transformer(nn.Module):
             y = y[..., 0, :]
         return y[..., 0] if y.shape[-1] == 1 and self.readout is not None and self.config.cls else y
 
+    def __repr__(self) -> str:
+        c, weights = self.config, list(self.parameters())
+        heads, embed, widths = (",".join(map(str, sizes)) for sizes in (c.heads, c.embed, c.widths))
+        count = sum(weight.numel() for weight in weights)
+        dtype = str(weights[0].dtype).removeprefix("torch.") if weights else "no weights"
+        models = f", {'x'.join(map(str, self.stack))} models" if self.stack else ""
+        return f"<Transformer: heads={heads} embed={embed} width={widths}, {count:,} parameters, {dtype}{models}>"
+
     def _check(self, X: Tensor) -> None:
         c, stack = self.config, len(self.stack)
+        if not isinstance(X, Tensor):
+            raise InfoFlowError(f"expected a torch tensor, got {type(X).__name__}; convert it by torch.as_tensor(X).")
         if c.encoder == "table":
             if X.is_floating_point() or X.is_complex() or X.ndim < 1 + stack or X.shape[:stack] != self.stack:
                 expected = (*self.stack, "...", "T")
                 raise InfoFlowError(f"expected token numbers of shape {expected}, got {X.dtype} of {tuple(X.shape)}.")
             X = X.unsqueeze(-1).expand(*X.shape, c.dim)  # the length is checked below as for vectors
+        weights = next(self.parameters()).dtype
+        if c.encoder != "table" and X.dtype != weights and not torch.is_autocast_enabled(X.device.type):
+            raise InfoFlowError(
+                f"expected tokens of the weights' {weights}, got {X.dtype}; convert them by X.to({weights})."
+            )
         if X.ndim < 2 + stack or X.shape[-1] != c.dim or X.shape[-2] < 1 or X.shape[:stack] != self.stack:
             expected = (*self.stack, "...", "T", c.dim)
             raise InfoFlowError(f"expected input of shape {expected}, got {tuple(X.shape)}.")

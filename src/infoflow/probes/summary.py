@@ -14,6 +14,7 @@ from infoflow.probes.recovery import Recovered, recovery
 from infoflow.probes.references import measure_references
 from infoflow.probes.shuffle import HeadShuffle, by_label, can_shuffle, shuffle_evidence
 from infoflow.probes.tasks import Task
+from infoflow.report.shown import Shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,8 +23,8 @@ FIRM = 0.9  # share of bootstrap draws that must agree with a label; below it th
 BUDGETS = (0.01, 0.05, 0.1, 0.5)  # in the task's unit
 
 
-@dataclass(frozen=True)
-class Probe:
+@dataclass(frozen=True, repr=False)
+class Probe(Shown):
     """Heads with labels, and what was asked for beside them; `str()` is a table, `figure()` the head map."""
 
     heads: list[HeadMode]

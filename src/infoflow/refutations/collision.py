@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from infoflow.report.shown import Shown
+
 EXACT = "the theorem speaks of exact arithmetic on the stored weights, not of the rounding of a run"
 
 
-@dataclass(frozen=True)
-class Collision:
+@dataclass(frozen=True, repr=False)
+class Collision(Shown):
     """Two sequences Y, Z of the domain with (nearly) one state R and targets `gap` apart.
 
     With R(Y) = R(Z) exactly, every read-out of R, of any width and any weights, has error at least gap/2 on Y or on Z.
@@ -94,8 +96,8 @@ class Collision:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class NoCollision:
+@dataclass(frozen=True, repr=False)
+class NoCollision(Shown):
     """No certificate: the search has nothing to show. This never says that the model is right."""
 
     reason: str

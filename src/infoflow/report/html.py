@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from infoflow.files import write_text
 from infoflow.report.style import svg
@@ -76,6 +77,16 @@ class Section:
             f"{_unique_ids(element, name)}</div><figcaption>{escape(caption)}</figcaption></figure>"
         )
         return self
+
+
+def card(text: str, made: "Figure | None" = None) -> str:
+    """A text, and a figure under it, as a notebook shows them: in the notebook's own colours, the figure on white."""
+    words = f'<pre style="line-height: 1.35">{escape(text)}</pre>'
+    if made is None:
+        return words
+    drawing = svg(made)
+    name = f"f{crc32(drawing.encode()):08x}"  # two figures of a notebook have ids of their own
+    return f'{words}<div style="background: #fff; overflow-x: auto">{_unique_ids(drawing, name)}</div>'
 
 
 def page(title: str, lead: str, sections: Sequence[Section]) -> str:

@@ -2,13 +2,14 @@
 
 A target is an outer map over extrema of scores. A new one takes five lines:
 
-    import numpy as np
     from infoflow.targets import Extremum, Target, TreeScore
-    nearest = Extremum(TreeScore.bilinear(np.eye(2)), kind="max", distinct=True)
-    lowest = Extremum(TreeScore.linear([0.0, 1.0]), kind="min")
-    F = Target.sum(nearest, lowest)
 
-`F(X)` takes (..., T, d) as numpy or torch. Saved in `mine.py`, it is `mine.py:F` on the command line.
+    agreement = Extremum(TreeScore.bilinear([[1, 0], [0, -1]]), kind="max")  # over pairs of tokens
+    lowest = Extremum(TreeScore.linear([0, 1]), kind="min")  # over single tokens
+    F = Target.sum(agreement, lowest)
+
+`F(X)` takes (..., T, d) as numpy or torch. Saved in `mine.py`, it is `mine.py:F` on the command line: it can be
+predicted, built, certified and trained (docs/own_target.md).
 """
 
 from infoflow.targets.comparison import Comparison

@@ -63,7 +63,8 @@ def _torch(sampler: str, shape: tuple[int, ...], seed: int, generator: Any, devi
     if generator is None:
         generator = torch.Generator(device=device or "cpu").manual_seed(seed)
     fill = torch.rand if sampler == "uniform" else torch.randn
-    return fill(shape, generator=generator, device=device or generator.device, dtype=dtype)
+    drawn = fill(shape, generator=generator, device=device or generator.device, dtype=dtype)
+    return drawn.double() if dtype is None else drawn  # as numpy's, and as the weights that `build` writes
 
 
 def _clamp(x: Array) -> Array:

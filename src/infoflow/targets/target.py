@@ -9,6 +9,7 @@ import numpy as np
 
 from infoflow import arguments, cost
 from infoflow.errors import InfoFlowError
+from infoflow.report.shown import Shown
 from infoflow.targets import sampling
 from infoflow.targets.arrays import (
     CHUNK_BYTES,
@@ -56,8 +57,8 @@ class OuterNetwork:
         return self.function(values)
 
 
-@dataclass(frozen=True, eq=False)
-class Target:
+@dataclass(frozen=True, eq=False, repr=False)
+class Target(Shown):
     """F(X) = outer(term values), X (..., T, d) -> (...) or (..., outputs) for a vector-valued target.
 
     `spelling` (`pairwise_max:D=4,d=4,seed=0`) is the identity of a named target: it is what files and results record.
@@ -94,6 +95,11 @@ class Target:
                 raise InfoFlowError(f"expected terms such as Extremum(...), got {arguments.shown(term)}.")
         values = sum(term.values for term in terms)
         return cls(terms, Polynomial.linear(np.ones((1, values))), terms[0].dim, **options)
+
+    def __str__(self) -> str:
+        named = self.spelling or f"a target of {len(self.terms)} term{'s' * (len(self.terms) > 1)}"
+        low, high = self.domain
+        return f"{named} on tokens of [{low:g}, {high:g}]^{self.dim}"
 
     @property
     def arity(self) -> int:

@@ -26,12 +26,13 @@ from infoflow.train import checkpoint, local, ray, speed, workers
 from infoflow.train.part import Board, Finished, Stop, Sweep
 from infoflow.train.plan import Part, check_device, plan
 from infoflow.train.recipe import Recipe
+from infoflow.train.results import Results
 from infoflow.train.run import Run
 from infoflow.train.store import Result, Store, Summary, summary
 from infoflow.train.task import Task
 from infoflow.train.tasks import named_task
 
-__all__ = ["Recipe", "Result", "Run", "Store", "Summary", "Task", "fit", "fit_many", "summary"]
+__all__ = ["Recipe", "Result", "Results", "Run", "Store", "Summary", "Task", "fit", "fit_many", "summary"]
 
 RUN_BYTES = 3000  # of a run, its key and its place in the plan
 ENGINES = ("local", "ray")
@@ -61,13 +62,16 @@ def fit(
     keep_weights: bool = False,
     address: str | None = None,
     workers: int | None = None,
-) -> list[Result]:
-    """Train one architecture on one target or task from several seeds (a count, or the seeds themselves)."""
+) -> Results:
+    """Train one architecture on one target or task from several seeds (a count, or the seeds themselves).
+
+    The results are a list that can be printed, drawn (`plot`) and written (`to_csv`).
+    """
     asked = task_of(target)
     shape = None if arch is None else Architecture.of(arch)
     runs = [Run(asked, shape, T, seed, recipe) for seed in seeds_of(seeds, recipe)]
     found = fit_many(runs, store, device, engine, keep_weights, address=address, workers=workers)
-    return [result for result in found if result is not None]
+    return Results(result for result in found if result is not None)
 
 
 def seeds_of(seeds: int | Iterable[int], recipe: Recipe | None = None) -> Iterable[int]:

@@ -32,6 +32,7 @@ from infoflow.nn import Transformer
 from infoflow.nn.files import load
 from infoflow.provenance import note
 from infoflow.reading import json_of
+from infoflow.report.shown import Shown
 from infoflow.train.run import key_of
 
 FORMAT = 1
@@ -40,8 +41,8 @@ _STATUS = ("ok", "diverged")
 _NAME = re.compile(r"[0-9a-f]{24}\.json")  # a killed writer may leave temporary names: they are not results
 
 
-@dataclass(frozen=True)
-class Result:
+@dataclass(frozen=True, repr=False)
+class Result(Shown):
     """One trained model. Its error is the first metric of its task on the validation samples (NMSE for a target: 1 is
     the best constant); None where it was not finite."""
 
@@ -88,6 +89,11 @@ class Result:
     def unlearned(self) -> bool:
         """Whether it never came below half the error of the best constant (for NMSE, half the labels' variance)."""
         return self.best is None or (self.baseline is not None and self.best >= 0.5 * self.baseline)
+
+    def __str__(self) -> str:
+        name = self.identity.get("target") or self.identity.get("task", {}).get("name", "a task")
+        best = "no finite error" if self.best is None else f"best {self.measure.upper()} {self.best:.2e}"
+        return f"{name}, {self.identity.get('arch')}, seed {self.seed}: {best}, {self.status}"
 
     def curve_of(self, name: str) -> list[float | None]:
         """A metric at each evaluation, by its name."""

@@ -9,6 +9,7 @@ from infoflow.architecture import MOST_HEADS, Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.flow.layout import Layout, Refused, schedules
 from infoflow.flow.program import skeleton
+from infoflow.report.shown import Shown
 from infoflow.targets import Target
 from infoflow.targets.named import TargetLike, target_of
 from infoflow.verdicts.estimate import WAYS, Count, estimate_flow, least_embed
@@ -38,8 +39,8 @@ class Option:
         return len(self.heads), sum(self.heads), sum(self.embed), self.parameters
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(Shown):
     """Architectures none of which is beaten in layers, total heads, sum of E and parameters together.
 
     `kind` is "layout" where explicit weights follow (`predict` gives widths at an eps), "estimate" where only counting

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from infoflow import arguments
 from infoflow.architecture import Architecture
 from infoflow.construct.builders import Builder, Offer, Refusal, answers, refusal_words
+from infoflow.report.shown import Shown
 from infoflow.targets import CallableScore, Extremum, OuterNetwork, PositionSum, Target, ValueAtExtremum, tree_form
 from infoflow.targets.named import TargetLike, target_of
 from infoflow.verdicts.bounds import Proved, lower_bounds
@@ -41,8 +42,8 @@ class Constructed:
         return cls(offer.builder, offer.heads, offer.embed, offer.widths, offer.bound, offer.betas, offer.readout)
 
 
-@dataclass(frozen=True)
-class Prediction:
+@dataclass(frozen=True, repr=False)
+class Prediction(Shown):
     """The verdict with its kind, the framework's two estimates, the theorem and the construction behind it.
 
     `embed` is the architecture's; where it leaves that open, the least that serves: the construction's, or the one at

@@ -11,6 +11,7 @@ from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.flow import counting
 from infoflow.flow.trace import check_length
+from infoflow.report.shown import Shown
 from infoflow.targets import Target
 from infoflow.targets.named import TargetLike, target_of
 from infoflow.verdicts.estimate import Count, estimate_counting, estimate_flow
@@ -35,8 +36,8 @@ class Row:
     flow: Fraction
 
 
-@dataclass(frozen=True)
-class Scaling:
+@dataclass(frozen=True, repr=False)
+class Scaling(Shown):
     """Rows for the asked lengths; `first_positive_T` is the first T between the least and the greatest of them, every
     length tried, at which the counting exponent is positive (or nothing is feasible)."""
 
