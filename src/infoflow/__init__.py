@@ -32,6 +32,7 @@ _LAZY: dict[str, str] = {
     "memorize": "infoflow.construct.rank_one.memorize",
     "ContextMap": "infoflow.construct.rank_one.context_map",
     "approximate_equivariant": "infoflow.construct.rank_one.equivariant",
+    "approximate_function": "infoflow.construct.rank_one.equivariant",
     "hardmax_collision": "infoflow.construct.rank_one.hardmax",
 }
 

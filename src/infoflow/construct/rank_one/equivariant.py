@@ -17,6 +17,12 @@ regular id.
 F2, hidden width 2 m + 2 d: a table on t over all (token, multiset) classes, duplicates too, with a plateau of 1/16 of
 the gap around each id (rounding in F1 moves an id by far less), ramps between, and 0 beyond. It never leaves the range
 of the labels and 0. Wider plateaus would make ramps steeper, and rounding with them.
+
+On a box [a, b]^(d n) the same holds for u = (z - a)/(b - a), which the first layer of F1 computes: slopes over b - a.
+
+Positions lift equivariance (the paper's remark before Corollary 2): the table E_k = (k - 1) e_d behind F1 moves the
+grid tokens of place k to p + (k - 1) D^(d-1), so that n D^d tokens are equally spaced and no two places share one. Only
+sequences with one token of each place are classes, n D^(d n) of them, and f need not commute with anything.
 """
 
 import math
@@ -57,6 +63,7 @@ class Equivariant:
     contexts: Contexts  # all multisets of n grid tokens
     head: Head
     bound: float  # max |label|: the network's outputs stay within it
+    box: tuple[float, float] = (0.0, 1.0)  # every coordinate of every token; 0 outside
 
     @property
     def classes(self) -> int:
@@ -79,39 +86,88 @@ class Equivariant:
     @property
     def domain(self) -> float:
         """Beyond |z| = 2^45 delta the saturating differences of F1 lose the last bits; inside, all statements hold."""
-        return 2.0**45 * self.delta
+        return 2.0**45 * self.delta * (self.box[1] - self.box[0])
 
     def strip_measure(self) -> float:
-        """Volume of the points with a coordinate on a ramp, at most d n (D + 2) delta."""
+        """Share of the box with a coordinate on a ramp, at most d n (D + 2) delta."""
         return self.d * self.n * (self.D + 2) * self.delta
 
 
 def approximate_equivariant(
-    f: Function, d: int, n: int, D: int, labels: Literal["centre", "corner"] = "centre", delta: float | None = None
+    f: Function,
+    d: int,
+    n: int,
+    D: int,
+    labels: Literal["centre", "corner"] = "centre",
+    delta: float | None = None,
+    box: tuple[float, float] = (0.0, 1.0),
 ) -> Equivariant:
-    """A network equal to the step function of f on D^d cells per token, off ramps of width delta, and 0 outside the
-    cube."""
-    if not callable(f):
-        raise InfoFlowError(f"expected a function of (k, n, d) arrays, got {arguments.shown(f)}.")
-    _check_sizes(d, n, D, labels)
-    grid = np.array(list(product(range(1, D + 1), repeat=d)))[:, ::-1] / D  # what quant emits: 1/D .. 1
-    contexts = grid_contexts(grid, n)
+    """A network equal to the step function of f on D^d cells per token, off ramps of width delta (of the box), and 0
+    outside the box; f must commute with permutations of tokens."""
+    _check_sizes(f, d, n, D, labels, box)
+    cells = D**d
+    _check_classes(cells * math.comb(cells + n - 2, n - 1), d, n, D)
+    grid = cell_corners(d, D)
+    return _approximate(f, grid_contexts(grid, n), grid, d, n, D, labels, delta, box, positions=False)
+
+
+def approximate_function(
+    f: Function,
+    d: int,
+    n: int,
+    D: int,
+    labels: Literal["centre", "corner"] = "centre",
+    delta: float | None = None,
+    box: tuple[float, float] = (0.0, 1.0),
+) -> Equivariant:
+    """The same for any f of sequences, with a table of positions: each place has grid tokens of its own."""
+    _check_sizes(f, d, n, D, labels, box)
+    _check_classes(n * D ** (d * n), d, n, D)
+    grid = cell_corners(d, D)
+    shifted = np.concatenate([grid + place * np.eye(d)[-1] for place in range(n)])
+    cells = [np.arange(len(grid)) + place * len(grid) for place in range(n)]
+    sequences = np.array(list(product(*cells)), dtype=np.int64)
+    contexts = contexts_of(shifted, sequences, "none")
+    return _approximate(f, contexts, np.tile(grid, (n, 1)), d, n, D, labels, delta, box, positions=True)
+
+
+def cell_corners(d: int, D: int) -> Float[ndarray, "cells d"]:
+    """What quant emits: every coordinate from 1/D to 1."""
+    return np.array(list(product(range(1, D + 1), repeat=d)))[:, ::-1] / D
+
+
+def _approximate(
+    f: Function,
+    contexts: Contexts,
+    corners: Float[ndarray, "tokens d"],
+    d: int,
+    n: int,
+    D: int,
+    labels: str,
+    delta: float | None,
+    box: tuple[float, float],
+    positions: bool,
+) -> Equivariant:
+    """The network whose tokens after F1 and positions are those of `contexts`; `corners` are their cells."""
     line = float(D) ** np.arange(d)
     beta, amplitude, t = _place_ids(contexts, line, n)
-    delta = delta or ramp_width(
-        d, n, D, float(line.sum()) * (1 + amplitude), float(np.diff(np.sort(t)).min(initial=1.0))
-    )
+    low, high = box
+    top = float((contexts.vocabulary @ line).max())
+    reach = top * (1 + amplitude) * max(1.0, max(abs(low), abs(high)) / (high - low))
+    delta = delta or ramp_width(d, n, D, reach, float(np.diff(np.sort(t)).min(initial=1.0)))
     if not 0 < delta < 1 / (2 * D):
         raise InfoFlowError(f"expected ramps narrower than half a cell, 0 < delta < {1 / (2 * D):.3g}, got {delta}.")
-    values = _labels(f, contexts, grid, 1 / (2 * D) if labels == "centre" else 0.0)
-    network = _network(d, D, contexts.size)
-    p = grid @ line
-    M = 2 * n * (1 + amplitude) / amplitude
-    _fill_first(network, d, D, delta, M)
+    points = low + (high - low) * (corners - (1 / (2 * D) if labels == "centre" else 0.0))
+    values = _labels(f, contexts, points)
+    network = _network(d, D, contexts.size, n if positions else 0)
+    if network.position is not None:
+        network.position.data = torch.arange(n, dtype=torch.float64).unsqueeze(1) * torch.eye(d).double()[-1]
+    M = 2 * n * (1 + amplitude) / amplitude * top / float(line.sum())
+    _fill_first(network, d, D, delta, M, box)
     head = Head(line, beta * line, amplitude * line / float(line @ line))
     set_head(network, head)
-    _fill_second(network, line, t, values, 1.02 * (1 + amplitude) * float(p.max()))
-    return Equivariant(network, d, n, D, delta, np.sort(t), contexts, head, float(np.abs(values).max()))
+    _fill_second(network, line, t, values, 1.02 * (1 + amplitude) * top)
+    return Equivariant(network, d, n, D, delta, np.sort(t), contexts, head, float(np.abs(values).max()), box)
 
 
 def ramp_width(d: int, n: int, D: int, reach: float, gap: float) -> float:
@@ -126,17 +182,22 @@ def ramp_width(d: int, n: int, D: int, reach: float, gap: float) -> float:
     return 2.0 ** math.ceil(math.log2(max(min(strips, 2.0**-20), rounding)))
 
 
-def _check_sizes(d: int, n: int, D: int, labels: str) -> None:
+def _check_sizes(f: object, d: int, n: int, D: int, labels: str, box: tuple[float, float]) -> None:
+    if not callable(f):
+        raise InfoFlowError(f"expected a function of (k, n, d) arrays, got {arguments.shown(f)}.")
     for name, value in (("d", d), ("n", n), ("D", D)):
         arguments.integer(name, value)
     arguments.choice("labels", labels, ("centre", "corner"))
+    if not (len(box) == 2 and all(math.isfinite(end) for end in box) and box[0] < box[1]):
+        raise InfoFlowError(f"expected a box (low, high) with low < high, got {box}.")
     if d * math.log2(D) > 64 or n > 64:
         raise InfoFlowError(
             f"expected at most {CLASS_LIMIT} (token, multiset) classes, d={d}, n={n}, D={D} have far more; "
             "take a smaller D, d or n."
         )
-    cells = D**d
-    classes = cells * math.comb(cells + n - 2, n - 1)
+
+
+def _check_classes(classes: int, d: int, n: int, D: int) -> None:
     if classes > CLASS_LIMIT:
         raise InfoFlowError(
             f"expected at most {CLASS_LIMIT} (token, multiset) classes, got {classes} for d={d}, n={n}, D={D}; "
@@ -182,24 +243,24 @@ def _place_ids(contexts: Contexts, line: ndarray, n: int) -> tuple[float, float,
     return best[1], best[2], best[3]
 
 
-def _labels(f: Function, contexts: Contexts, grid: ndarray, shift: float) -> Float[ndarray, "M d"]:
-    """f at the corner L of (54), or at the centre L - 1/(2D) of its cell, for the first place of every class."""
+def _labels(f: Function, contexts: Contexts, points: Float[ndarray, "tokens d"]) -> Float[ndarray, "M d"]:
+    """f where its cell is asked (the corner L of (54), or its centre), for the first place of every class."""
     sequences, positions = np.divmod(contexts.first, contexts.length)
-    points = grid - shift
-    out = np.empty((contexts.size, grid.shape[1]))
+    out = np.empty((contexts.size, points.shape[1]))
     for start in range(0, contexts.size, 1 << 16):
         rows = sequences[start : start + (1 << 16)]
         values = np.asarray(f(points[contexts.tokens[rows]]), dtype=np.float64)
-        if values.shape != (len(rows), contexts.length, grid.shape[1]) or not np.isfinite(values).all():
+        if values.shape != (len(rows), contexts.length, points.shape[1]) or not np.isfinite(values).all():
             raise InfoFlowError(
-                f"expected f to map (k, {contexts.length}, {grid.shape[1]}) to finite numbers of that shape, "
+                f"expected f to map (k, {contexts.length}, {points.shape[1]}) to finite numbers of that shape, "
                 f"got shape {values.shape}."
             )
         out[start : start + (1 << 16)] = values[np.arange(len(rows)), positions[start : start + (1 << 16)]]
     return out
 
 
-def _network(d: int, D: int, classes: int) -> Transformer:
+def _network(d: int, D: int, classes: int, length: int) -> Transformer:
+    """`length` rows of positions, none for 0."""
     config = TransformerConfig(
         dim=d,
         heads=(1,),
@@ -214,12 +275,15 @@ def _network(d: int, D: int, classes: int) -> Transformer:
         encoder_width=2 * D * d + 6 * d,
         encoder_skip=True,
         cls=False,
+        positions="additive" if length else "none",
+        length=length,
     )
     return Transformer(config).double()
 
 
-def _fill_first(network: Transformer, d: int, D: int, delta: float, M: float) -> None:
-    """F1, unit by unit: (input coordinate, slope, bias, output column)."""
+def _fill_first(network: Transformer, d: int, D: int, delta: float, M: float, box: tuple[float, float]) -> None:
+    """F1, unit by unit: (input coordinate, slope, bias, output column); all but the last two of u = (z - a)/(b - a)."""
+    low, width = box[0], box[1] - box[0]
     units: list[tuple[int, float, float, ndarray]] = []
     for t in range(d):
         axis = np.eye(d)[t]
@@ -229,6 +293,8 @@ def _fill_first(network: Transformer, d: int, D: int, delta: float, M: float) ->
         for slope, bias in ((-1 / delta, 0.0), (1 / delta, -1 / delta)):
             units.append((t, slope, bias, np.full(d, M)))
             units.append((t, slope, bias - 1, np.full(d, -M)))
+    units = [(t, slope / width, bias - slope * low / width, column) for t, slope, bias, column in units]
+    for t, axis in enumerate(np.eye(d)):
         units.append((t, 1.0, 0.0, -axis))
         units.append((t, -1.0, 0.0, axis))
     encoder: Any = network.encoder
@@ -262,19 +328,26 @@ def _fill_second(network: Transformer, line: ndarray, t: ndarray, values: Float[
 
 
 def step_function(
-    f: Function, X: Float[ndarray, "k n d"], D: int, labels: Literal["centre", "corner"] = "centre"
+    f: Function,
+    X: Float[ndarray, "k n d"],
+    D: int,
+    labels: Literal["centre", "corner"] = "centre",
+    box: tuple[float, float] = (0.0, 1.0),
 ) -> Float[ndarray, "k n d"]:
-    """The piecewise constant approximation (54) with half-open cells, 0 outside the cube."""
-    cell = np.minimum(np.floor(X * D) + 1, D)  # z in [j/D, (j+1)/D) becomes (j+1)/D
-    inside = ((X >= 0) & (X <= 1)).all((1, 2), keepdims=True)
-    return np.where(inside, f(cell / D - (1 / (2 * D) if labels == "centre" else 0.0)), 0.0)
+    """The piecewise constant approximation (54) with half-open cells, 0 outside the box."""
+    low, high = box
+    cell = np.minimum(np.floor((X - low) / (high - low) * D) + 1, D)  # z in [j/D, (j+1)/D) becomes (j+1)/D
+    inside = ((low <= X) & (high >= X)).all((1, 2), keepdims=True)
+    point = low + (high - low) * (cell / D - (1 / (2 * D) if labels == "centre" else 0.0))
+    return np.where(inside, f(point), 0.0)
 
 
 def l2_error(net: Equivariant, f: Function, points: int = 20_000, seed: int = 0) -> float:
-    """sqrt of the mean over the unit cube of the summed squared entry errors, by sampling."""
+    """sqrt of the mean over the box of the summed squared entry errors, by sampling."""
     width = max(net.network.config.encoder_width, *net.network.config.widths)
     cost.memory(24 * points * net.n * width, f"the network at {points} points", "points")
-    X = np.random.default_rng(seed).random((points, net.n, net.d))
+    low, high = net.box
+    X = low + (high - low) * np.random.default_rng(seed).random((points, net.n, net.d))
     return float(np.sqrt(((net(X) - f(X)) ** 2).sum((1, 2)).mean()))
 
 

@@ -1,6 +1,5 @@
 """Head count, synthetic: y = sum_i max_t a_i'x(t) with D = 4 maxima wants four heads, whatever the width."""
 
-from fractions import Fraction
 from math import log10
 from typing import Any
 
@@ -12,6 +11,7 @@ from infoflow.lab.item import VALIDATION, Compared, Context, Finding, Item, Outc
 from infoflow.lab.sweep import cells, train_cells
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
+from infoflow.verdicts.bounds import head_count_exponent
 from infoflow.verdicts.predict import predict
 
 HEAD_SIZE = 8  # per head, so E = 8 h: far below T d, where one head could memorise
@@ -111,11 +111,6 @@ def _transition(rows: list[dict[str, Any]], T: int, N: int) -> str:
     return f"T={T}, N={N}: NMSE by heads {said}; the largest fall, {falls[h]:.3g} times, comes with head {h} (paper: 4)"
 
 
-def exponent(T: int, h: int, D: int = 4, n: int = HEAD_SIZE) -> Fraction:
-    """k of Theorem 1, (T/4 - h - D + 1) / ((n + 1) h + 1) - 1: with h < D heads eps takes Omega(1/eps^k) parameters."""
-    return (Fraction(T, 4) - h - D + 1) / ((n + 1) * h + 1) - 1
-
-
 def _slopes(rows: list[dict[str, Any]]) -> list[str]:
     """Measured slopes of log NMSE in log N beside the theorem's -2 / k, which speaks only where k is positive."""
     said = []
@@ -125,7 +120,7 @@ def _slopes(rows: list[dict[str, Any]]) -> list[str]:
             if h >= 4 or len(found) < 3:
                 continue
             slope = np.polyfit([row["log10 N"] for row in found], [row["log10 NMSE"] for row in found], 1)[0]
-            k = exponent(T, h)
+            k = head_count_exponent(T, h, 4, HEAD_SIZE)
             bound = f"at least {float(-2 / k):.2f}" if k > 0 else f"none (k = {k} is not positive)"
             said.append(f"T={T}, h={h}: slope of log NMSE in log N {slope:.2f}; the theorem's {bound}")
     return said
