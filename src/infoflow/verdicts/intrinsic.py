@@ -1,5 +1,5 @@
-"""Corollary 1 of the head-count paper: the intrinsic dimension D of a retrieval target, the heads it asks for, and which
-other dimensions the same target cannot have.
+"""Corollary 1 of the head-count paper: the intrinsic dimension D of a retrieval target, the heads it asks for, and
+which other dimensions the same target cannot have.
 
 With h >= D heads eps takes order eps^-gamma parameters (gamma: the rate of the feed-forward blocks), with h < D heads
 at least order eps^-k(h), k(h) = (T/4 - h - D + 1) / ((n + 1) h + 1) - 1. A second representation of dimension D' would
