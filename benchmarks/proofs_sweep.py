@@ -106,7 +106,7 @@ def main() -> None:
             rows.append(row(result, options.seconds, options.attack))
             bar.update(i + 1, f"{rows[-1]['target']} {rows[-1]['attacked']:.3g} to {rows[-1]['bound']:.3g}")
     times = {"search_seconds": options.seconds, "second_attack": options.attack}
-    made = {**provenance(("numpy", "torch", "scipy")), **times}
+    made = {"provenance": provenance(("numpy", "torch", "scipy")), **times}
     if parts_in_all == 1:
         write_json(options.out / f"{name}.json", {**made, "parts": 1, "summary": summary(rows), "rows": rows})
     else:

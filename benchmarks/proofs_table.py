@@ -166,9 +166,10 @@ def main() -> None:
         for length in (T,) if T < 64 else (T, LONGER):
             rows.append({**row(network, length, options, version is not None and T < 64), "nmse": result.best})
             print({k: v for k, v in rows[-1].items() if not k.endswith("_seconds")}, flush=True)
-    made = {**provenance(("numpy", "torch", "scipy")), "auto_LiRPA": version, "splitting_seconds": options.splitting}
-    made["command"] = made["command"].partition(" --lirpa")[0]
-    write_json(RESULTS / "proofs_table.json", {**made, "search_seconds": options.seconds, "rows": rows})
+    about = provenance(("numpy", "torch", "scipy"))
+    about |= {"command": about["command"].partition(" --lirpa")[0]}
+    times = {"splitting_seconds": options.splitting, "search_seconds": options.seconds}
+    write_json(RESULTS / "proofs_table.json", {"provenance": about, "auto_LiRPA": version, **times, "rows": rows})
 
 
 if __name__ == "__main__":
