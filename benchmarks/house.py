@@ -5,9 +5,9 @@
     python benchmarks/house.py --keep now                 of this checkout, kept as "now"
 
 A file is reached when a reached one imports it, at the top or inside a function, or names it in a string
-(`"infoflow.train.fit"`, as the loader tables do). A package counts by its `__init__.py` where that has code. Two tables
-list every entry of the house and would reach everything: those of `infoflow/__init__.py` and `nn/files.py` are not
-followed. Public is a function, method or class that no name on its path hides with an underscore.
+(`"infoflow.train.fit"`, as the loader tables do). A package counts by its `__init__.py` where that has code. Lists that
+name every entry of the house would reach everything: the tables of `infoflow/__init__.py` and `nn/files.py` and the
+makers of the constructions are not followed; of the dispatcher `verbs.py` only the verb's own function is. Public is a function, method or class that no name on its path hides with an underscore.
 """
 
 import ast
@@ -28,6 +28,8 @@ from infoflow.provenance import provenance
 ROOT = Path(__file__).parent.parent
 VERBS = ("build", "fit")
 LOADER_TABLES = {"infoflow", "infoflow.nn.files"}  # modules whose strings list the whole house
+LISTS = {"infoflow.construct.makers"}  # imports every construction, one of which a call takes
+DISPATCHER = "infoflow.verbs"
 MODULE = re.compile(r"infoflow(\.[a-z_0-9]+)+")
 MANY = 8  # arguments
 
@@ -41,7 +43,7 @@ def modules(source: Path) -> dict[str, Path]:
     return found
 
 
-def reached(start: str, known: dict[str, Path]) -> set[str]:
+def reached(verb: str, start: str, known: dict[str, Path]) -> set[str]:
     """The modules that reading the verb from `start` leads to; empty packages are no reading."""
     seen: set[str] = set()
     todo = [start]
@@ -49,14 +51,21 @@ def reached(start: str, known: dict[str, Path]) -> set[str]:
         name = todo.pop()
         if name not in seen:
             seen.add(name)
-            todo += named(name, known) - seen
+            todo += named(name, known, verb if name == DISPATCHER else None) - seen
     return {name for name in seen if known[name].read_text(encoding="utf-8").strip()}
 
 
-def named(module: str, known: dict[str, Path]) -> set[str]:
-    """What a module imports or names in a string, as modules of the package."""
+def named(module: str, known: dict[str, Path], verb: str | None = None) -> set[str]:
+    """What a module imports or names in a string, as modules of the package; of a dispatcher what its verb does."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(known[module].read_text(encoding="utf-8"))):
+    tree = ast.parse(known[module].read_text(encoding="utf-8"))
+    if module in LISTS:
+        return names
+    if verb is not None:  # other verbs are other journeys; functions with an underscore help
+        tree.body = [
+            n for n in tree.body if not isinstance(n, ast.FunctionDef) or n.name.startswith("_") or n.name == verb
+        ]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -93,7 +102,7 @@ def measures(source: Path) -> dict[str, Any]:
     trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in known.items()}
     counts = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in known.items()}
     silent = [node for tree in trees.values() for node in public(tree) if ast.get_docstring(node) is None]
-    verbs = {verb: sorted(reached(_home(verb, known), known)) for verb in VERBS}
+    verbs = {verb: sorted(reached(verb, _home(verb, known), known)) for verb in VERBS}
     return {
         "source lines": sum(counts.values()),
         "files": len(known),

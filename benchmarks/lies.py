@@ -27,7 +27,7 @@ from typing import Any
 import flint
 import numpy as np
 import torch
-from infoflow.targets.spelling import parse
+from infoflow.targets.named import parse
 
 from _fuzz_networks import MAKERS
 from infoflow.compiler.certification import certify

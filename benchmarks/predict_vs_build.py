@@ -22,8 +22,9 @@ import torch
 from infoflow import Architecture, targets
 from infoflow.commands.own_code import asked_target
 from infoflow.compiler.compile import report_of
+from infoflow.compiler.offer import Offer, Question
 from infoflow.compiler.writer import largest_weight
-from infoflow.construct.builders import Offer, answers, build
+from infoflow.construct.builders import answers, build
 from infoflow.errors import InfoFlowError
 from infoflow.files import write_json
 from infoflow.nn import Transformer
@@ -160,7 +161,7 @@ class Draws:
         """An architecture that a builder would take, changed by little in one place."""
         offers = [
             a
-            for a in answers(target, None, T, eps, bound if bound is None else max(bound, 1.0))
+            for a in answers(Question(target, T, eps, weight_bound=bound if bound is None else max(bound, 1.0)))
             if isinstance(a, Offer)
         ]
         if not offers:

@@ -34,7 +34,7 @@ def curve(target: Any, options: dict[str, Any]) -> list[dict[str, Any]]:
     for eps in EPS:
         start = time.perf_counter()
         try:
-            plan = budget(target, T, eps, lay_out(target, T), **options)
+            plan = budget(lay_out(target, T), eps, **options)
         except Refused as refusal:
             points.append({"eps": eps, "refused": str(refusal)})
             continue

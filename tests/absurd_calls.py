@@ -18,7 +18,8 @@ from pathlib import Path
 import click
 
 from infoflow import cli
-from infoflow.commands.build import CONSTRUCTIONS
+from infoflow.commands import build
+from infoflow.construct.catalogue import CONSTRUCTIONS
 from infoflow.targets import NAMED
 
 SECONDS, BYTES = 20, 3 << 30
@@ -37,17 +38,6 @@ USUAL = {
     "probe": ["none.safetensors"],
     "reproduce": ["none"],
 }
-KEYS = {
-    "truncated_linear": "a b n w t eps p H eps0 grid",
-    "grid": "d n g B delta eps1 c lipschitz lazy heads variant",
-    "codec": "m n eps p slope activation",
-    "memory_head": "T eps target",
-    "exponential_head": "T eps units target",
-    "equivariant": "d n D points labels",
-    "icgd": "eta steps ridge p tau knots loss heads",
-    "memorizer": "head_size dense positions mask d",
-    "context_map": "head_size draws scale merge",
-}
 
 
 def everything() -> list[list[str]]:
@@ -58,7 +48,7 @@ def everything() -> list[list[str]]:
         if name not in USUAL:
             continue
         command = importlib.import_module(f"infoflow.commands.{name}").command
-        command = command.commands["train"] if isinstance(command, click.Group) else command
+        command = build.target if name == "build" else command
         for option in command.params:
             if isinstance(option, click.Option) and not option.is_flag:
                 found.append([name, *USUAL[name], option.opts[0], *["?"] * option.nargs])
@@ -68,8 +58,10 @@ def everything() -> list[list[str]]:
     words = ("heads", "embed", "width", "positions", "mask", "kv_heads", "rotary")
     found += [["predict", TARGET, f"heads=2,2 embed=4 {word}=?", "-T", "6"] for word in words]
     found += [["scale", TARGET, ARCH, "-T", text] for text in ("?..?", "?..?:?", "?", "8..?:?")]
-    assert KEYS.keys() == CONSTRUCTIONS.keys()
-    found += [["build", name, "--figures", "no", f"--{key}", "?"] for name in KEYS for key in KEYS[name].split()]
+    for name, listed in CONSTRUCTIONS.items():
+        quiet = ["--figures", "no"] if any(option.name == "figures" for option in listed.command_options) else []
+        options = (*listed.options, *listed.command_options)
+        found += [["build", name, *quiet, f"--{option.name}", "?"] for option in options if option.name != "figures"]
     return found
 
 

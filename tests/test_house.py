@@ -1,6 +1,7 @@
 """The rules of the house, read from the source: rooms import only from rooms above, `import infoflow` stays light."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,8 @@ ROOMS += ["forecasts", "proofs", "probes", "lab", "book", "web"]
 ORDER = (
     dict.fromkeys(BASE, 0) | {name: 1 + i for i, name in enumerate(ROOMS)} | {"verbs": 98, "commands": 99, "cli": 100}
 )
+LOADERS = SOURCE / "nn" / "files.py"  # its table names the loader of every kind of file, whatever room it is in
+MODULE = re.compile(r"(infoflow(?:\.[a-z_0-9]+)+)(?::\w+)?")
 
 
 def imported(path: Path) -> set[str]:
@@ -26,6 +29,9 @@ def imported(path: Path) -> set[str]:
             names.add(node.module)
             if node.module == "infoflow":
                 names |= {f"infoflow.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and path != LOADERS:
+            found = MODULE.fullmatch(node.value)
+            names |= {found.group(1)} if found else set()
     return names
 
 

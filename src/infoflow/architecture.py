@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from infoflow.arguments import LARGEST, choice, integer, shown
+from infoflow.arguments import LARGEST, choice, integer, pairs, shown
 from infoflow.errors import InfoFlowError, unknown
 from infoflow.reading import json_of
 
@@ -165,14 +165,9 @@ class Architecture:
             )
         known = ["heads", "embed", "width", "positions", "mask", "kv_heads", "rotary"]
         fields: dict[str, Any] = {}
-        for word in spelling.split():
-            key, equals, value = word.partition("=")
-            if not equals:
-                raise InfoFlowError(f"expected words like heads=4,4, got {word!r}; write key=value.")
+        for key, value in pairs(spelling.split(), "in words like heads=4,4").items():
             if key not in known:
                 raise unknown("architecture key", key, known)
-            if key in fields:
-                raise InfoFlowError(f"expected each key once, got {key!r} twice; remove one.")
             fields[key] = _parse_value(key, value)
         if "heads" not in fields:
             raise InfoFlowError(f"expected heads=..., got {spelling!r}; write for example 'heads=4,4 embed=24,24'.")

@@ -8,7 +8,7 @@ import dataclasses
 import math
 import numbers
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -133,6 +133,19 @@ def choice(name: str, value: Any, options: Sequence[str]) -> str:
     if not isinstance(value, str) or value not in options:
         raise InfoFlowError(f"expected {name} to be one of {', '.join(options)}, got {shown(value)}.")
     return value
+
+
+def pairs(words: Iterable[str], where: str) -> dict[str, str]:
+    """`key=value` words, each key once: the keys of a target, a task, a construction or an architecture."""
+    found: dict[str, str] = {}
+    for word in words:
+        key, equals, value = (piece.strip() for piece in word.partition("="))
+        if not equals or not key or not value:
+            raise InfoFlowError(f"expected key=value {where}, got {shown(word)}.")
+        if key in found:
+            raise InfoFlowError(f"expected each key once, {key!r} comes twice.")
+        found[key] = value
+    return found
 
 
 def lengths(text: str) -> list[int]:

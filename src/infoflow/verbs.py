@@ -1,15 +1,62 @@
-"""Verbs that serve several rooms: each finds out what it was given and asks the room that knows.
+"""The verbs that serve several rooms: each looks at what it is given and calls the room that answers.
 
-The last module before the commands; rooms are imported when a verb is called.
+This is the last module before the commands, so it may know every room; it imports one when it is needed.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from infoflow import arguments
+from infoflow.architecture import Architecture
+from infoflow.certificates import Certificate, Certified
+from infoflow.errors import InfoFlowError, unknown
 
 if TYPE_CHECKING:
-    from infoflow.certificates import Certificate
+    from infoflow.flow.sets import Ties
+    from infoflow.flow.trace import Flow
     from infoflow.targets.named import TargetLike
+
+
+def build(
+    what: "TargetLike",
+    T: int | None = None,
+    eps: float | None = None,
+    arch: Architecture | str | None = None,
+    domain: Any = None,
+    weight_bound: float | None = 1,
+    rule: str = "chebyshev",
+    **options: Any,
+) -> Certified:
+    """Explicit weights with a certificate, for a target or by the name of a construction.
+
+        iflow.build("pairwise_max:D=4,d=4", T=64, eps=0.01)
+        iflow.build("truncated_linear", a=-1, b=2)        # or "truncated_linear:a=-1,b=2"
+
+    A target's network is within `eps` of it on the box, in float64, or Refused with every reason: every builder is
+    asked in turn and the first that can serve writes. `arch` is the architecture to fit into, `domain` a box (low,
+    high) in place of the target's own; `weight_bound` 1 keeps everything Theorem 4 bounds by 1 at most 1 (beta is a
+    field, not a weight), None lifts it; `rule` is "chebyshev", "plain" or one other builder alone. The constructions
+    and their options are listed by `infoflow build --help`; `seed` is an option of each.
+    """
+    from infoflow.construct.catalogue import CONSTRUCTIONS
+
+    name, _, keys = what.strip().partition(":") if isinstance(what, str) else ("", "", "")
+    if name in CONSTRUCTIONS:
+        given = {"T": T, "eps": eps, **options}
+        return _construction(name, keys, {key: value for key, value in given.items() if value is not None})
+    from infoflow.construct.builders import build as build_target
+
+    for option in options:
+        raise unknown("option", option, ["T", "eps", "arch", "domain", "weight_bound", "rule"])
+    if T is None or eps is None:
+        raise InfoFlowError("expected a length T and an error eps to build a target, for example T=64, eps=0.01.")
+    return build_target(what, T, eps, arch, domain, weight_bound, rule)
+
+
+def _construction(name: str, keys: str, given: dict[str, Any]) -> Certified:
+    from infoflow.construct.catalogue import make
+
+    seed = given.pop("seed", 0)
+    return make(name, arguments.pairs(filter(None, keys.split(",")), f"separated by commas after {name}:") | given, seed)
 
 
 def certify(
@@ -20,7 +67,7 @@ def certify(
     seed: int = 0,
     balls: bool | None = None,
     eps: float | None = None,
-) -> "Certificate":
+) -> Certificate:
     """How wrong can this network be? The proved bound, the largest error an attack found, and the verdict.
 
     A built network is read again and held against its construction (`compiler/`); of a trained one the error over all
@@ -38,3 +85,15 @@ def certify(
         seconds, seed = arguments.attack_seconds(seconds), arguments.seed(seed)
         return certify_trained(network, target, T, seconds, seed, eps)
     return certify_built(network, target, T, seconds, seed, balls, eps)
+
+
+def trace(
+    target: "TargetLike", arch: Architecture | str, X: Any, ties: "Ties" = "first", cls_skip: bool = True
+) -> "Flow":
+    """The information flow of the tokens X (T, d) through the heads that the target's layout gives an architecture.
+
+    `ties` says who wins among equals; without `cls_skip` the CLS attends in every layer, also where it reads nothing.
+    """
+    from infoflow.flow.trace import trace as trace_target
+
+    return trace_target(target, arch, X, ties, cls_skip)

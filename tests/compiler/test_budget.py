@@ -17,7 +17,7 @@ THEOREM_4 = it.min_pair()
 
 
 def spend(target, T, eps, arch=None, **options):
-    return budget(target, T, eps, lay_out(target, T, arch), **options)
+    return budget(lay_out(target, T, arch), eps, **options)
 
 
 @pytest.mark.parametrize("eps", [0.5, 0.1, 0.01, 1e-3, 1e-6])
@@ -41,8 +41,8 @@ def test_widths_are_below_the_printed_ones():
 @pytest.mark.parametrize("eps", [0.1, 1e-3])
 def test_no_neighbouring_gain_needs_fewer_units(target, eps):
     layout = lay_out(target, 8)
-    units = [sum(budget(target, 8, eps, layout, gain=gain).widths) for gain in SLOT_GAINS]
-    found = budget(target, 8, eps, layout)
+    units = [sum(budget(layout, eps, gain=gain).widths) for gain in SLOT_GAINS]
+    found = budget(layout, eps)
     here = SLOT_GAINS.index(found.wiring.gain)
     assert sum(found.widths) == units[here]
     assert units[here] == min(units[max(here - 1, 0) : here + 2])

@@ -201,7 +201,7 @@ def test_wrong_calls_are_one_sentence() -> None:
 def test_without_ball_arithmetic_only_saturated_scales_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "flint", None)
     assert ContextMap.fit(distinct(6, 2, 3, 10)).certificate.float64
-    with pytest.raises(InfoFlowError, match="python-flint"):
+    with pytest.raises(InfoFlowError, match="needs flint"):
         ContextMap.fit(distinct(6, 2, 3, 10), "paper")
 
 

@@ -88,7 +88,7 @@ def test_equivariant(tmp_path: Path) -> None:
         (context_map, {"data": "DATA", "draws": "0"}, "--draws"),
         (context_map, {}, "--data"),
         (equivariant, {"function": "waves"}, "did you mean 'wave'"),
-        (equivariant, {"D": "x"}, "--D"),
+        (equivariant, {"D": "x"}, "expected D to be an integer"),
         (equivariant, {"D": "0"}, "at least 1"),
         (equivariant, {"D": "4000"}, "smaller D"),
         (equivariant, {"points": "0"}, "--points"),

@@ -7,9 +7,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from infoflow.commands.constructions import grid, icgd, truncated_linear
-from infoflow.commands.constructions.options import numbers, yes_or_no
 from infoflow.commands.options import encode
 from infoflow.compiler.certification import certify
+from infoflow.construct.catalogue import Option
 from infoflow.errors import InfoFlowError
 from infoflow.nn.files import load, read, write
 
@@ -159,8 +159,8 @@ def test_other_wrong_calls(tmp_path):
     with pytest.raises(InfoFlowError, match="did you mean '--eps'"):
         truncated_linear.run({"epss": "1"}, tmp_path, 0)
     with pytest.raises(InfoFlowError, match="yes or no"):
-        yes_or_no("perhaps")
-    assert numbers("1,-2.5") == [1.0, -2.5]
+        Option("lazy", "yes or no", False, "").read("perhaps")
+    assert Option("w", "numbers", [1.0], "").read("1,-2.5") == [1.0, -2.5]
 
 
 def test_figures_are_written(tmp_path):

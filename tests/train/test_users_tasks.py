@@ -177,7 +177,7 @@ def test_wrong_spellings_are_one_sentence(words: str) -> None:
 
 
 def test_names_of_targets_and_tasks_and_constructions_are_disjoint() -> None:
-    from infoflow.commands.build import CONSTRUCTIONS
+    from infoflow.construct.catalogue import CONSTRUCTIONS
 
     names = [set(NAMED), set(NAMED_TASKS), set(CONSTRUCTIONS)]
     assert sum(map(len, names)) == len(set.union(*names))

@@ -10,7 +10,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from infoflow.errors import InfoFlowError
 from infoflow.report.shown import Shown
@@ -18,6 +19,24 @@ from infoflow.report.shown import Shown
 UNCHECKED = "the file states it and nobody has checked it; certify computes it again"
 MOST_TOKENS = 6  # of the worst sequence that are printed
 DIGITS = 4  # of a limit that the construction states by itself
+
+
+class Stated(Protocol):
+    """What a network says of itself: a `Certificate`, or the gap certificate of a contextual map."""
+
+    @property
+    def holds(self) -> bool: ...
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+class Certified(Protocol):
+    """What `build` returns: a network of any kind that states a bound and can be saved with it."""
+
+    @property
+    def certificate(self) -> Stated: ...
+
+    def save(self, path: str | Path) -> Path: ...
 
 
 @dataclass(frozen=True)

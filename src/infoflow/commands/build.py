@@ -1,4 +1,4 @@
-"""`infoflow build WHAT`: explicit weights for a target, or one of the named constructions."""
+"""`infoflow build WHAT`: explicit weights for a target, or by a construction of the list, each a command of its own."""
 
 import importlib
 import time
@@ -7,134 +7,144 @@ from typing import Any
 
 import click
 
+from infoflow.arguments import pairs
 from infoflow.commands.options import emit, json_option, out_option, seed_option
 from infoflow.commands.own_code import asked_architecture, asked_target, names_code
+from infoflow.construct.catalogue import CONSTRUCTIONS, REQUIRED, Option
 from infoflow.errors import InfoFlowError, unknown
+from infoflow.installation import runnable
 
-# name -> what it is; infoflow.commands.constructions.<name> defines run(options, out, seed) and text(report).
-CONSTRUCTIONS: dict[str, str] = {
-    "truncated_linear": "one softmax head computes a truncated linear map",
-    "grid": "attention as a lookup on a grid",
-    "icgd": "gradient descent in context",
-    "memorizer": "a rank-1 Transformer that memorises a data set",
-    "context_map": "a contextual map",
-    "equivariant": "a permutation-equivariant approximation",
-    "codec": "the codec of Theorem 6",
-    "memory_head": "one head that remembers every token, all work in the read-out",
-    "exponential_head": "D extrema through one uniform head, with unbounded weights",
-}
 EXAMPLE = "infoflow build pairwise_max:D=4,d=4 -T 64 --eps 0.01"
+DEFAULT_OUT = "out/build"
 
 
-@click.command("build", context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+class Exact(click.Command):
+    """A command that names the nearest option where one is unknown."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            known = [name for parameter in self.get_params(ctx) for name in parameter.opts if name.startswith("-")]
+            raise unknown("option", error.option_name, known) from None
+
+
+class Value(click.ParamType):
+    """An option of a construction, read as Python's callers read it; a target may be the user's own file."""
+
+    def __init__(self, option: Option) -> None:
+        self.option, self.name = option, option.kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        mine = self.option.kind == "target" and isinstance(value, str)
+        return asked_target(value) if mine else self.option.read(value)
+
+
+class Builds(click.Group):
+    """The first word chooses: the name of a construction (`grid`, `grid:g=8`), else it is a target."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(CONSTRUCTIONS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        return construction(name) if name in CONSTRUCTIONS else None
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Options may stand before a target, so nothing but --help is the group's own."""
+        if not args:
+            raise InfoFlowError(f"expected a target or the name of a construction to build, for example {EXAMPLE}.")
+        return super().parse_args(ctx, args if args[0] in ctx.help_option_names else ["--", *args])
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command, list[str]]:
+        name, _, keys = args[0].partition(":")
+        if name not in CONSTRUCTIONS:
+            return "", target, args
+        words = pairs(filter(None, keys.split(",")), f"separated by commas after {name}:")
+        given = [word for key, value in words.items() for word in (f"--{key}", value)]
+        return name, construction(name), [*given, *args[1:]]
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return ["[OPTIONS]", "WHAT"]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Those of a target, then the constructions."""
+        target.format_options(ctx, formatter)
+        with formatter.section("Constructions (infoflow build NAME --help shows the options of one)"):
+            formatter.write_dl([(name, listed.summary) for name, listed in CONSTRUCTIONS.items()])
+
+
+@click.group("build", cls=Builds)
+def command() -> None:
+    """Explicit weights with an error certificate.
+
+    \b
+    infoflow build pairwise_max:D=4,d=4 -T 64 --eps 0.01       a target, or file.py:NAME
+    infoflow build truncated_linear --a -1 --b 2               a construction
+    infoflow build truncated_linear:a=-1,b=2                   the same
+    """
+
+
+@click.command("build", cls=Exact)
 @click.argument("what")
-@click.option("-T", "--T", "T", type=int, help="Sequence length (targets).")
-@click.option("--eps", help="Largest error allowed (targets).")
+@click.option("-T", "--T", "T", type=int, help="Sequence length.")
+@click.option("--eps", help="Largest error allowed.")
 @click.option("--arch", help="Architecture to fit into, e.g. 'heads=4,4 embed=24,24'; default: the least.")
 @click.option("--domain", nargs=2, type=float, help="Box of the tokens, two numbers; default: the target's.")
 @click.option("--weight-bound", default="1", show_default=True, help="Largest weight allowed; none: no bound.")
 @click.option(
-    "--rule",
-    default="chebyshev",
-    show_default=True,
-    help="chebyshev, plain, or one other builder alone.",
+    "--rule", default="chebyshev", show_default=True, help="chebyshev, plain, or the name of one other builder."
 )
 @seed_option
 @json_option
-@out_option("out/build")
-@click.pass_context
-def command(
-    context: click.Context,
-    what: str,
-    T: int | None,
-    eps: str | None,
-    arch: str | None,
-    domain: tuple[float, float] | None,
-    weight_bound: str,
-    rule: str,
-    seed: int,
-    as_json: bool,
-    out: Path,
-) -> None:
-    """Explicit weights with an error certificate.
-
-    WHAT is a target (pairwise_max:D=4,d=4 or file.py:NAME) or a construction: truncated_linear, grid, icgd, memorizer,
-    context_map, equivariant, codec, memory_head, exponential_head. Options of a construction are spelled --a -1 or
-    truncated_linear:a=-1,b=2.
-    """
-    name, _, keys = what.partition(":")
-    if name in CONSTRUCTIONS:
-        given = {"T": T, "eps": eps, "arch": arch, "rule": rule if rule != "chebyshev" else None}
-        options = {key: str(value) for key, value in given.items() if value is not None}
-        report, text = _construct(name, {**_keys(keys), **options, **_extra(context.args)}, out, seed)
-    else:
-        if context.args:
-            raise InfoFlowError(f"expected no option {context.args[0]!r} with a target; see infoflow build --help.")
-        report, text = _target(what, T, eps, arch, domain, weight_bound, rule, out)
-    emit(report) if as_json else click.echo(text)
-
-
-def _construct(name: str, options: dict[str, str], out: Path, seed: int) -> tuple[dict[str, Any], str]:
-    module = importlib.import_module(f"infoflow.commands.constructions.{name}")
-    report: dict[str, Any] = module.run(options, out, seed)
-    return report, module.text(report)
-
-
-def _keys(text: str) -> dict[str, str]:
-    result = {}
-    for word in filter(None, text.split(",")):
-        key, equals, value = word.partition("=")
-        if not equals:
-            raise InfoFlowError(f"expected key=value in the options of a construction, got {word!r}.")
-        result[key] = value
-    return result
-
-
-def _extra(words: list[str]) -> dict[str, str]:
-    """`--key value` and `--key=value` pairs nobody else took."""
-    result: dict[str, str] = {}
-    left = list(words)
-    while left:
-        word = left.pop(0)
-        if not word.startswith("--"):
-            raise InfoFlowError(f"expected options like --key VALUE, got {word!r}.")
-        key, equals, value = word[2:].partition("=")
-        if not equals:
-            if not left:
-                raise InfoFlowError(f"expected a value after --{key}, got none.")
-            value = left.pop(0)
-        result[key] = value
-    return result
-
-
-def _target(
-    what: str,
-    T: int | None,
-    eps: str | None,
-    arch: str | None,
-    domain: tuple[float, float] | None,
-    weight_bound: str,
-    rule: str,
-    out: Path,
-) -> tuple[dict[str, Any], str]:
+@out_option(DEFAULT_OUT)
+def target(what: str, T: int | None, eps: str | None, out: Path, as_json: bool, seed: int, **how: Any) -> None:
+    """Explicit weights for a target, with an error certificate."""
     from infoflow.targets import NAMED
 
     name = what.partition(":")[0]
     if name not in NAMED and not names_code(what):
         raise unknown("target or construction", name, [*NAMED, *CONSTRUCTIONS])
-    target = asked_target(what)
+    goal = asked_target(what)
     if T is None or eps is None:
         raise InfoFlowError(f"expected -T LENGTH and --eps ERROR to build a target, for example {EXAMPLE}.")
     from infoflow.compiler.compile import report_of, report_text
     from infoflow.construct.builders import build
 
     start = time.perf_counter()
-    shape = None if arch is None else asked_architecture(arch)
-    network = build(target, T, _number("eps", eps), shape, domain, _bound(weight_bound), rule)
+    shape = None if how["arch"] is None else asked_architecture(how["arch"])
+    bound = None if how["weight_bound"].lower() == "none" else _number("weight-bound", how["weight_bound"])
+    network = build(goal, T, _number("eps", eps), shape, how["domain"], bound, how["rule"])
     seconds = time.perf_counter() - start
-    path = network.save(out / f"{_file_name(target.spelling or what)}_T{T}_eps{eps}.safetensors")
-    report = {"target": target.spelling, "T": T, **report_of(network), "path": str(path), "seconds": seconds}
-    return report, report_text(report)
+    path = network.save(out / f"{_file_name(goal.spelling or what)}_T{T}_eps{eps}.safetensors")
+    report = {"target": goal.spelling, "T": T, **report_of(network), "path": str(path), "seconds": seconds}
+    emit(report) if as_json else click.echo(report_text(report))
+
+
+def construction(name: str) -> click.Command:
+    """The command of a construction, from the list."""
+    listed = CONSTRUCTIONS[name]
+
+    def run(seed: int, as_json: bool, out: Path, **given: Any) -> None:
+        module = importlib.import_module(f"infoflow.commands.constructions.{name}")
+        report = module.run({key: value for key, value in given.items() if value is not None}, out, seed)
+        emit(report) if as_json else click.echo(module.text(report))
+
+    made = seed_option(json_option(out_option(DEFAULT_OUT)(run)))
+    for option in reversed((*listed.options, *listed.command_options)):
+        made = _click_option(option)(made)
+    words = f"{listed.summary[0].upper()}{listed.summary[1:]}.\n\n\b\n{runnable(listed.example)}"
+    return click.command(name, cls=Exact, help=words)(made)
+
+
+def _click_option(option: Option) -> Any:
+    names = (f"-{option.name}",) if option.name == "T" else ()
+    words = f"{option.help[0].upper()}{option.help[1:]}."
+    default = None if option.default is REQUIRED else option.default
+    shown: bool | str = default is not None
+    if isinstance(default, list | bool):
+        shown = ",".join(f"{number:g}" for number in default) if isinstance(default, list) else ("no", "yes")[default]
+    about: dict[str, Any] = {"type": Value(option), "default": default, "show_default": shown, "help": words}
+    return click.option(*names, f"--{option.name}", option.name, **about)
 
 
 def _number(name: str, text: str) -> float:
@@ -142,12 +152,6 @@ def _number(name: str, text: str) -> float:
         return float(text)
     except ValueError:
         raise InfoFlowError(f"expected --{name} to be a number, got {text!r}.") from None
-
-
-def _bound(text: str) -> float | None:
-    if text.lower() == "none":
-        return None
-    return _number("weight-bound", text)
 
 
 def _file_name(spelling: str) -> str:

@@ -129,7 +129,7 @@ def weights() -> html.Section:
     from infoflow.construct.builders import build
 
     eps = 1e-2
-    network = build(EQ6, T, eps)
+    network: Any = build(EQ6, T, eps)
     certificate = certify(network, EQ6, T, seconds=ATTACK_SECONDS)
     config = network.config
     section = html.Section("Build and certify: the same target as explicit weights")

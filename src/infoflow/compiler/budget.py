@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 
 from infoflow import cost
-from infoflow.architecture import Architecture
 from infoflow.compiler.blocks import Block, Piece, choose, flag_choice
-from infoflow.compiler.offer import Offer, Refusal
+from infoflow.compiler.offer import Offer, Question, Refusal
 from infoflow.compiler.propagation import Arrived, no_errors, output_error, propagate, read_out
 from infoflow.compiler.wiring import SLOT_GAINS, USUAL_GAIN, Wiring, state_bounds, value_bound, wire
 from infoflow.flow.layout import Layout, Refused, lay_out
-from infoflow.targets.target import OuterNetwork, Target
+from infoflow.targets.target import OuterNetwork
 
 # Shares of eps for softmax and for the feed-forward blocks. beta is a field and costs nothing, and accuracy is cheap
 # for chebyshev (width ~ log^2 1/share; one layer has a read-out alone, so it is cheapest there); plain pays 1/share.
@@ -49,21 +48,17 @@ class Budget:
 
 
 def budget(
-    target: Target,
-    T: int,
-    eps: float,
     layout: Layout,
-    domain: Any = None,
+    eps: float,
     weight_bound: float | None = 1.0,
     rule: str = "chebyshev",
     gain: float | None = None,
 ) -> Budget:
     """Choose betas and rules for `layout` so that the bound is at most eps; Refused when that is impossible.
 
-    `domain` is the one the layout was made for; it is part of the layout and accepted here for the call's symmetry.
     `gain` is how large scores are stored; None takes the one that needs the fewest units.
     """
-    del target, domain
+    T = layout.form.T
     reasons = _call_reasons(eps, rule)
     if reasons:
         raise Refused(reasons, "accuracy")
@@ -365,28 +360,15 @@ def _misfits(result: Budget, layout: Layout) -> list[str]:
     ]
 
 
-# Theorem 4 states one head dimension for both layers; the least second layer would be smaller.
-STATED_SHAPES = {"min_pair": lambda d: Architecture(heads=(1, 1), embed=(2 * d, 2 * d))}
 READOUT = "one hidden layer of tanh units"
 
 
-def stated_shape(target: Target) -> Architecture | None:
-    name = target.spelling.partition(":")[0]
-    return STATED_SHAPES[name](target.dim) if name in STATED_SHAPES else None
-
-
-def fits(
-    target: Target,
-    arch: Architecture | None,
-    T: int,
-    eps: float,
-    weight_bound: float | None,
-    domain: Any = None,
-    rule: str = "chebyshev",
-) -> Offer | Refusal:
+def fits(asked: Question) -> Offer | Refusal:
+    """The compiler's answer: the layout of the target's jobs on the heads, the error budget within the widths."""
     try:
-        layout = lay_out(target, T, arch or stated_shape(target), domain)
-        spent = budget(target, T, eps, layout, domain, weight_bound, rule)
+        shape = asked.arch or asked.target.stated_shape
+        layout = lay_out(asked.target, asked.T, shape, asked.domain)
+        spent = budget(layout, asked.eps, asked.weight_bound, asked.rule)
     except Refused as refused:
         return Refusal.of("compiler", refused)
     plan = (layout, spent)

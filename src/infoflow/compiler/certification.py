@@ -1,7 +1,7 @@
 """certify: recompute the bound of a built network from its tensors, attack it, enclose its rules in balls.
 
 Objects of other constructions carry their own `.certificate` and, where there is one, `.attack(seed, seconds)`; certify
-calls them. `.check(certificate)` adds what executing the loaded module shows.
+calls them. `.check(certificate)` adds what executing the loaded module shows; `.stored()` is what the file would mean.
 """
 
 import math
@@ -102,6 +102,7 @@ def whole_target(network: Any, target: TargetLike | None) -> Target:
 
 def _other(network: Any, seconds: float, seed: int, eps: float | None) -> Certificate:
     """A construction with its own proof. `verify` names tensors that the proof does not cover, `check` executes it."""
+    network = network.stored() if hasattr(network, "stored") else network
     certificate = getattr(network, "certificate", None)
     if not isinstance(certificate, Certificate):
         raise InfoFlowError(f"expected a network with a certificate, got {type(network).__name__}; build one first.")
@@ -181,7 +182,7 @@ def _changed(network: Transformer, target: Target, T: int, domain: Any) -> list[
     try:
         layout = layout_of(network, target, T, domain)
         bound, rule = header.get("weight_bound", 1), header.get("rule", "")
-        plan = budget(target, T, header["eps"], layout, domain, bound, rule, gain_of(network))
+        plan = budget(layout, header["eps"], bound, rule, gain_of(network))
     except (Refused, KeyError):
         return []
     fresh = write(layout, plan, bound).state_dict()

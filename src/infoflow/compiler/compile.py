@@ -5,17 +5,16 @@ and directions (`flow.layout`), spend the error (`compiler.budget`), write the w
 attach the certificate and say what was built.
 """
 
-from typing import Any
+from typing import Any, cast
 
-from infoflow.certificates import Certificate, error_claim
+from infoflow.certificates import Certificate, Certified, error_claim
 from infoflow.compiler.budget import Budget, weight_class
-from infoflow.compiler.offer import Offer
+from infoflow.compiler.offer import Offer, Question
 from infoflow.compiler.outer import WithOuter
 from infoflow.compiler.writer import nonzero, write
 from infoflow.flow.jobs import factors_of
 from infoflow.flow.layout import Layout
 from infoflow.flow.normal_form import box
-from infoflow.nn import Transformer
 from infoflow.targets.target import OuterNetwork, Target
 
 ARITHMETIC = "float64 with rounding allowance"
@@ -26,31 +25,21 @@ ASSUMPTIONS = (
 DRAWN = 2**20  # numbers drawn at most to measure a share
 
 
-def compiled(
-    offer: Offer, target: Target, T: int, eps: float, domain: Any, weight_bound: float | None, rule: str
-) -> Any:
+def compiled(offer: Offer, asked: Question) -> Certified:
     """The network the compiler offered, written and described; the user's outer map comes behind it."""
     layout, plan = offer.plan
-    written = weight_class(weight_bound)
-    network = write(layout, plan, written)
-    describe(network, layout, plan, T, eps, domain, written, rule)
-    return WithOuter(network, target) if isinstance(target.outer, OuterNetwork) else network
+    network = write(layout, plan, weight_class(asked.weight_bound))
+    network.header = header(layout, plan, asked)
+    if isinstance(asked.target.outer, OuterNetwork):
+        return WithOuter(network, asked.target)
+    return cast(Certified, network)  # a trained Transformer has no certificate, one with this header has
 
 
-def describe(
-    network: Transformer,
-    layout: Layout,
-    plan: Budget,
-    T: int,
-    eps: float,
-    domain: Any,
-    weight_bound: float | None,
-    rule: str,
-) -> None:
+def header(layout: Layout, plan: Budget, asked: Question) -> dict[str, Any]:
     """What the saved file says beside the tensors: plain JSON values."""
-    target = layout.form.target
-    low, high = box(target.domain if domain is None else domain, target.dim)
-    claim = error_claim(target.spelling, float(eps), T, low.tolist(), high.tolist(), condition=target.condition)
+    target, T, eps = asked.target, asked.T, float(asked.eps)
+    low, high = box(target.domain if asked.domain is None else asked.domain, target.dim)
+    claim = error_claim(target.spelling, eps, T, low.tolist(), high.tolist(), condition=target.condition)
     certificate = Certificate(
         claim,
         plan.bound,
@@ -60,13 +49,13 @@ def describe(
         parts=plan.parts,
         measured=counted_share(target, T),
     )
-    network.header = {
+    return {
         "target": target.spelling,
         "T": T,
-        "eps": float(eps),
+        "eps": eps,
         "domain": [low.tolist(), high.tolist()],
-        "weight_bound": weight_bound,
-        "rule": rule,
+        "weight_bound": weight_class(asked.weight_bound),
+        "rule": asked.rule,
         "slot_gain": plan.wiring.gain,
         "directions": [list(names) for names in layout.directions],
         "factors": factors_of(layout.form),

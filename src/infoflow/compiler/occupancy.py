@@ -31,7 +31,7 @@ from infoflow.certificates.certificate import is_finite
 from infoflow.certificates.promises import steeper
 from infoflow.compiler.coverage import expect_config, expect_float64
 from infoflow.compiler.occupancy_plan import Grid, OccupancyPlan, count, fits, slopes_of
-from infoflow.compiler.offer import Refusal
+from infoflow.compiler.offer import Question, Refusal
 from infoflow.compiler.writer import linear_maps
 from infoflow.errors import InfoFlowError
 from infoflow.flow.normal_form import Refused
@@ -162,7 +162,7 @@ def build_occupancy(
     target: Target, T: int, eps: float, arch: Any = None, domain: Any = None, weight_bound: float | None = None
 ) -> OccupancyNetwork:
     """Grid from eps, heads from the grid; Refused with every reason and the size when it does not fit."""
-    answer = fits(target, arch, T, eps, weight_bound, domain)
+    answer = fits(Question(target, T, eps, arch, weight_bound, domain))
     if isinstance(answer, Refusal):
         raise Refused(answer.reasons, answer.kind)
     return write_occupancy(answer.plan)

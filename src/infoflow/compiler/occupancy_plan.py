@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from infoflow.architecture import Architecture
 from infoflow.certificates.softmax import softmax_gap
 from infoflow.compiler.blocks import UNIT
-from infoflow.compiler.offer import Offer, Refusal, one_layer_reasons, positive
+from infoflow.compiler.offer import Offer, Question, Refusal, one_layer_reasons, positive
 from infoflow.errors import InfoFlowError
 from infoflow.flow.normal_form import Refused, box
 from infoflow.targets.polynomial import Polynomial
@@ -55,27 +54,20 @@ class OccupancyPlan:
         return sum(self.parts.values())
 
 
-def fits(
-    target: Target,
-    arch: Architecture | None,
-    T: int,
-    eps: float,
-    weight_bound: float | None,
-    domain: Any = None,
-    rule: str = "occupancy",
-) -> Offer | Refusal:
+def fits(asked: Question) -> Offer | Refusal:
+    """One head a cell, whatever T is; its weights are Lipschitz constants, so no bound on them may stand."""
     try:
-        plan = plan_occupancy(target, T, eps, domain)
+        plan = plan_occupancy(asked.target, asked.T, asked.eps, asked.domain)
     except Refused as refused:
         return Refusal.of("occupancy", refused)
     cells = len(plan.grid.centres)
-    reasons = one_layer_reasons(arch, cells, cells, None, own_heads=True)
+    reasons = one_layer_reasons(asked.arch, cells, cells, None, own_heads=True)
     if reasons:
         return Refusal("occupancy", "architecture", tuple(reasons))
-    if weight_bound is not None:
+    if asked.weight_bound is not None:
         reason = "the weights of its read-out are Lipschitz constants of the scores; take weight_bound None"
         return Refusal("occupancy", "weights", (reason,))
-    tuples = sum(count(term, cells) for term in target.terms)
+    tuples = sum(count(term, cells) for term in asked.target.terms)
     readout = f"a minimum of {tuples} affine functions, evaluated directly"
     return Offer("occupancy", (cells,), (cells,), (tuples,), plan.bound, (plan.beta,), readout, plan)
 

@@ -2,24 +2,42 @@
 
 Every builder has one function, numpy alone,
 
-    fits(target, arch, T, eps, weight_bound, domain, rule) -> Offer | Refusal,
+    fits(question) -> Offer | Refusal,
 
-and `build` writes exactly what was offered. `arch` None asks for any shape; embed or width None for some (see
-`Architecture`): a stated width is that of a read-out with one hidden layer, an unstated one admits any read-out.
+and `build` writes exactly what was offered.
 
 The weight class. `weight_bound` B means: every entry of the attention matrices, of the feed-forward blocks and of the
 read-out at most B in absolute value, embedded tokens of Euclidean norm at most 1. The inverse temperatures beta are
 fields of the model and not bounded. None means: no restriction.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import exp, inf, log
 from typing import Any, Literal
 
 from infoflow.architecture import Architecture
 from infoflow.flow.normal_form import Kind, Refused
+from infoflow.targets.target import Target
 
 Builder = Literal["compiler", "exponential_head", "memory_head", "occupancy"]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A target, a length and an error; the architecture to fit into, the weight class, the box of the tokens, the rule.
+
+    `arch` None asks for any shape; embed or width None for some (see `Architecture`): a stated width is that of a
+    read-out with one hidden layer, an unstated one admits any read-out. `domain` None is the target's own box.
+    """
+
+    target: Target
+    T: int
+    eps: float
+    arch: Architecture | None = None
+    weight_bound: float | None = 1.0
+    domain: Any = None
+    rule: str = "chebyshev"
 
 
 @dataclass(frozen=True)
@@ -49,6 +67,9 @@ class Refusal:
     @classmethod
     def of(cls, builder: Builder, refused: Refused) -> "Refusal":
         return cls(builder, refused.kind, refused.reasons)
+
+
+Fits = Callable[[Question], Offer | Refusal]
 
 
 def one_layer_reasons(

@@ -3,21 +3,21 @@
 Asking is numpy alone; torch is loaded where weights are written.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from infoflow import arguments
 from infoflow.architecture import Architecture
+from infoflow.certificates import Certified
 from infoflow.compiler import budget as compiled
 from infoflow.compiler import occupancy_plan as occupancy
-from infoflow.compiler.offer import Builder, Offer, Refusal
+from infoflow.compiler.offer import Builder, Fits, Offer, Question, Refusal
 from infoflow.construct import exponential_head
 from infoflow.construct import memory_plan as memory_head
 from infoflow.flow.layout import Refused
 from infoflow.targets.named import TargetLike, target_of
-from infoflow.targets.target import Target, WholeSequence
+from infoflow.targets.target import WholeSequence
 
-Fits = Callable[..., Offer | Refusal]
 RULES = ("chebyshev", "plain", "exponential_head", "memory_head", "occupancy")
 BUILDABLE = (
     "build takes extrema of scores that are sums over a tree, k-th largest values (k <= 2), sums of fixed positions, "
@@ -43,22 +43,14 @@ def refusal_words(refusals: Sequence[Refusal]) -> list[str]:
     return words
 
 
-def answers(
-    target: Target,
-    arch: Architecture | None,
-    T: int,
-    eps: float,
-    weight_bound: float | None,
-    domain: Any = None,
-    rule: str = "chebyshev",
-) -> Iterator[Offer | Refusal]:
+def answers(asked: Question) -> Iterator[Offer | Refusal]:
     """What every builder answers, one after the other. A `rule` that is a builder's name asks that one alone."""
     for name, fits in BUILDERS.items():
-        if rule == name or rule not in BUILDERS:
+        if asked.rule == name or asked.rule not in BUILDERS:
             try:
-                yield fits(target, arch, T, eps, weight_bound, domain, rule)
+                yield fits(asked)
             except ArithmeticError:  # an eps like 1e-308: sizes and coefficients are larger than any float
-                yield Refusal(name, "accuracy", (f"eps={eps:g} asks for sizes that float64 does not hold",))
+                yield Refusal(name, "accuracy", (f"eps={asked.eps:g} asks for sizes that float64 does not hold",))
 
 
 def build(
@@ -69,7 +61,7 @@ def build(
     domain: Any = None,
     weight_bound: float | None = 1,
     rule: str = "chebyshev",
-) -> Any:
+) -> Certified:
     """A network within eps of the target on the box, in float64, with `.certificate`; Refused with every reason.
 
     Every builder is asked in turn (`answers`) and the first that can serve writes its network: the compiler,
@@ -82,13 +74,12 @@ def build(
     target = target_of(target)
     arch = None if arch is None else Architecture.of(arch)
     target.check_length(T)
-    T = int(T)
     eps, rule = arguments.eps(eps), arguments.choice("rule", rule, RULES)
-    weight_bound = arguments.weight_bound(weight_bound)
+    asked = Question(target, int(T), eps, arch, arguments.weight_bound(weight_bound), domain, rule)
     refusals = []
-    for answer in answers(target, arch, T, eps, weight_bound, domain, rule):
+    for answer in answers(asked):
         if isinstance(answer, Offer):
-            return _write(answer, target, T, eps, domain, weight_bound, rule)
+            return _write(answer, asked)
         refusals.append(answer)
     words = refusal_words(refusals)
     if any(isinstance(term, WholeSequence) for term in target.terms):
@@ -96,7 +87,7 @@ def build(
     raise Refused(words, refusals[0].kind)
 
 
-def _write(offer: Offer, target: Target, T: int, eps: float, domain: Any, weight_bound: float | None, rule: str) -> Any:
+def _write(offer: Offer, asked: Question) -> Certified:
     if offer.builder == "occupancy":
         from infoflow.compiler.occupancy import write_occupancy
 
@@ -104,7 +95,7 @@ def _write(offer: Offer, target: Target, T: int, eps: float, domain: Any, weight
     if offer.builder != "compiler":
         from infoflow.construct.single_heads import write_single_head
 
-        return write_single_head(offer.builder, offer.plan, target, eps)
+        return write_single_head(offer.builder, offer.plan, asked.target, asked.eps)
     from infoflow.compiler.compile import compiled
 
-    return compiled(offer, target, T, eps, domain, weight_bound, rule)
+    return compiled(offer, asked)

@@ -14,15 +14,12 @@ hidden layer of D N tanh units.
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from infoflow.architecture import Architecture
-from infoflow.compiler.offer import Offer, Refusal, one_layer_reasons, positive, weight_reasons
+from infoflow.compiler.offer import Offer, Question, Refusal, one_layer_reasons, positive, weight_reasons
 from infoflow.construct.separable import UNIT, Feature, features, own_domain
-from infoflow.errors import InfoFlowError
 from infoflow.flow.normal_form import Refused
 from infoflow.targets.target import Target
 
@@ -97,10 +94,7 @@ def exponential_head(target: Target, T: int, eps: float, units: int | None = Non
     wrong = positive(T, eps)
     if wrong:
         raise Refused(wrong)
-    try:
-        terms, constant = features(target, T)
-    except InfoFlowError as error:
-        raise Refused([str(error).removesuffix(".")]) from None
+    terms, constant = features(target, T)
     if any(len(f.positions) != T for f in terms):
         raise Refused(["expected extrema over all positions: uniform attention sees every token"])
     low, high = target.domain
@@ -168,25 +162,18 @@ def _range(feature: Feature, low: float, high: float) -> tuple[float, float]:
     return bottom, top if top > bottom else bottom + 1.0
 
 
-def fits(
-    target: Target,
-    arch: Architecture | None,
-    T: int,
-    eps: float,
-    weight_bound: float | None,
-    domain: Any = None,
-    rule: str = "exponential_head",
-) -> Offer | Refusal:
+def fits(asked: Question) -> Offer | Refusal:
+    """D numbers in the head and D N units behind it, whose weights grow like e^beta."""
     try:
-        own_domain(target, domain)
-        head = exponential_head(target, T, eps)
+        own_domain(asked.target, asked.domain)
+        head = exponential_head(asked.target, asked.T, asked.eps)
     except Refused as refused:
         return Refusal.of("exponential_head", refused)
     D, width = head.head_dim, head.head_dim * head.units
-    reasons = one_layer_reasons(arch, 1, D, width)
+    reasons = one_layer_reasons(asked.arch, 1, D, width)
     if reasons:
         return Refusal("exponential_head", "architecture", tuple(reasons))
-    reasons = weight_reasons(weight_bound, head.largest_log_weight, math.sqrt(D))
+    reasons = weight_reasons(asked.weight_bound, head.largest_log_weight, math.sqrt(D))
     if reasons:
         return Refusal("exponential_head", "weights", tuple(reasons))
     readout = f"one hidden layer of tanh units with weights up to e^{head.largest_log_weight:.4g}"

@@ -7,15 +7,12 @@ work is in the read-out, five affine layers with ReLU between them; see `infoflo
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from infoflow.architecture import Architecture
-from infoflow.compiler.offer import Offer, Refusal, one_layer_reasons, positive, weight_reasons
+from infoflow.compiler.offer import Offer, Question, Refusal, one_layer_reasons, positive, weight_reasons
 from infoflow.construct.separable import UNIT, Feature, features, own_domain
-from infoflow.errors import InfoFlowError
 from infoflow.flow.normal_form import Refused
 from infoflow.targets.target import Target
 
@@ -61,27 +58,21 @@ class MemoryPlan:
         return max(self.T, self.levels * max(slopes, 1.0), outer, abs(shift), 1.0)
 
 
-def fits(
-    target: Target,
-    arch: Architecture | None,
-    T: int,
-    eps: float,
-    weight_bound: float | None,
-    domain: Any = None,
-    rule: str = "memory_head",
-) -> Offer | Refusal:
+def fits(asked: Question) -> Offer | Refusal:
+    """T d numbers in the head, all work in the read-out, whose weights grow with T and 1/eps."""
+    target, arch = asked.target, asked.arch
     try:
-        own_domain(target, domain)
-        plan = plan_memory(target, T, eps)
+        own_domain(target, asked.domain)
+        plan = plan_memory(target, asked.T, asked.eps)
     except Refused as refused:
         return Refusal.of("memory_head", refused)
-    size = T * target.dim
+    size = asked.T * target.dim
     reasons = one_layer_reasons(arch, 1, size, None)
     if arch is not None and arch.positions != "joint":
         reasons.append(f"it encodes token and position together (positions=joint), not positions={arch.positions}")
     if reasons:
         return Refusal("memory_head", "architecture", tuple(reasons))
-    reasons = weight_reasons(weight_bound, math.log(plan.largest_weight), math.sqrt(target.dim))
+    reasons = weight_reasons(asked.weight_bound, math.log(plan.largest_weight), math.sqrt(target.dim))
     if reasons:
         return Refusal("memory_head", "weights", tuple(reasons))
     readout = f"four hidden layers of ReLU units, {', '.join(map(str, plan.widths))}"
@@ -98,10 +89,7 @@ def plan_memory(target: Target, T: int, eps: float) -> MemoryPlan:
     wrong = positive(T, eps)
     if wrong:
         raise Refused(wrong)
-    try:
-        terms, constant = features(target, T)
-    except InfoFlowError as error:
-        raise Refused([str(error).removesuffix(".")]) from None
+    terms, constant = features(target, T)
     share = float(eps)
     for _ in range(4):
         plan = _sized(target, T, float(eps), share, terms, constant)

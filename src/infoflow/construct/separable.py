@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from infoflow.errors import InfoFlowError
 from infoflow.flow.normal_form import Refused, box
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import tree_form
@@ -60,21 +59,19 @@ def features(target: Target, T: int) -> tuple[list[Feature], float]:
     """The target as weighted minima of separable features plus a constant, or a refusal that says why not."""
     target.check_length(T)
     if not isinstance(target.outer, Polynomial) or target.outer.degree > 1 or target.outputs != 1:
-        raise InfoFlowError(
-            "expected a target with an affine outer map and one output; this construction sums extrema."
-        )
+        raise Refused(["expected a target with an affine outer map and one output; this construction sums extrema"])
     positions = T * len(target.terms)
     if positions > MOST_POSITIONS:
-        raise InfoFlowError(f"expected at most {MOST_POSITIONS} positions in all terms, T={T} has {positions}.")
+        raise Refused([f"expected at most {MOST_POSITIONS} positions in all terms, T={T} has {positions}"])
     weights, bias = target.outer.affine()
     found = []
     for term, weight in zip(target.terms, weights[0], strict=True):
         if not isinstance(term, Extremum) or term.arity != 1:
-            raise InfoFlowError("expected extrema over single tokens (D-retrieval), got another kind of term.")
+            raise Refused(["expected extrema over single tokens (D-retrieval), got another kind of term"])
         tree = tree_form(term.score)
         unary = tree.unary[0] if tree is not None else None
         if unary is None:
-            raise InfoFlowError("expected a polynomial feature of each token, got another score.")
+            raise Refused(["expected a polynomial feature of each token, got another score"])
         sign = 1.0 if term.kind == "min" else -1.0
         everywhere = term.sets is None or term.sets[0] is None
         where = range(T) if everywhere else term.choices(T)[0].tolist()  # T may be a million
@@ -86,7 +83,7 @@ def _parts(unary: Polynomial, sign: float) -> tuple[Polynomial, ...]:
     exponents, coefficients = unary.exponents, sign * unary.coefficients[0]
     mixed = (exponents > 0).sum(1) > 1
     if (coefficients[mixed] != 0).any():
-        raise InfoFlowError("expected features without products of different coordinates, got mixed monomials.")
+        raise Refused(["expected features without products of different coordinates, got mixed monomials"])
     parts = []
     for j in range(unary.inputs):
         mine = (exponents[:, j] > 0) | ((exponents.sum(1) == 0) & (j == 0))  # constants go to the first coordinate

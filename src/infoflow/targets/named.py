@@ -28,6 +28,7 @@ from uuid import uuid4
 import numpy as np
 
 from infoflow import arguments, cost
+from infoflow.architecture import Architecture
 from infoflow.arguments import integer, shown
 from infoflow.errors import InfoFlowError, unknown
 from infoflow.targets.arrays import Array, is_torch, on_host
@@ -82,7 +83,8 @@ def min_pair(d: int = 3) -> Target:
     """min_{s,t} 2 (1 + x(s)' x(t)), eq. (8)."""
     _at_least(d=(d, 1))
     score = TreeScore.bilinear(np.eye(d), constant=2.0, scale=2.0)
-    return Target.sum(Extremum(score, "min", name="min"), spelling=spell("min_pair", {"d": d}))
+    shape = Architecture(heads=(1, 1), embed=(2 * d, 2 * d))  # Theorem 4 states one head dimension for both layers
+    return Target.sum(Extremum(score, "min", name="min"), spelling=spell("min_pair", {"d": d}), stated_shape=shape)
 
 
 def closest_pair(d: int = 2) -> Target:
@@ -403,16 +405,11 @@ def parse(spelling: str) -> Target:
 def _read_keys(name: str, text: str) -> dict[str, Any]:
     readers = NAMED[name].readers
     found: dict[str, Any] = {}
-    for part in text.split(",") if text else ():
-        key, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or not key or not value:
-            raise InfoFlowError(f"expected key=value separated by commas after {name}:, got {part!r}.")
+    for key, value in arguments.pairs(text.split(",") if text else (), f"separated by commas after {name}:").items():
         if key not in readers:
             if not readers:
                 raise InfoFlowError(f"expected {name} without keys, got {key!r}.")
             raise unknown(f"key of {name}", key, list(readers))
-        if key in found:
-            raise InfoFlowError(f"expected each key once, {key!r} comes twice.")
         try:
             found[key] = readers[key](value)
         except ValueError:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from infoflow import arguments, cost
+from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.report.shown import Shown
 from infoflow.targets import sampling
@@ -73,6 +74,7 @@ class Target(Shown):
     spelling: str = ""
     domain: tuple[float, float] = (-1.0, 1.0)
     sampler: str = "uniform"
+    stated_shape: Architecture | None = None  # the one a theorem states for it, built where no other is asked for
 
     def __post_init__(self) -> None:
         if not self.terms:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from infoflow.arguments import pairs
 from infoflow.errors import InfoFlowError, unknown
 from infoflow.train.recipe import Recipe
 from infoflow.train.task import IGNORED, Form, Loss, Metrics, Supervised, streams
@@ -319,13 +320,10 @@ def named_task(spelling: str) -> Drawn:
     make = NAMED_TASKS[name]
     known = list(make.__code__.co_varnames[: make.__code__.co_argcount])
     sizes: dict[str, int] = {}
-    for word in words:
-        key, equals, value = (piece.strip() for piece in word.partition("="))
-        if not equals or not value.lstrip("-").isdigit():
-            raise InfoFlowError(f"expected key=integer separated by commas after task:{name}, got {word!r}.")
+    for key, value in pairs(words, f"separated by commas after task:{name}").items():
         if key not in known:
             raise unknown(f"key of {name}", key, known)
-        if key in sizes:
-            raise InfoFlowError(f"expected each key once, {key!r} comes twice.")
+        if not value.lstrip("-").isdigit():
+            raise InfoFlowError(f"expected {key} to be an integer, got {value!r}.")
         sizes[key] = int(value)
     return make(**sizes)

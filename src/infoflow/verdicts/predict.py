@@ -5,7 +5,8 @@ from typing import Any, Literal
 
 from infoflow import arguments
 from infoflow.architecture import Architecture
-from infoflow.construct.builders import Builder, Offer, Refusal, answers, refusal_words
+from infoflow.compiler.offer import Builder, Offer, Question, Refusal
+from infoflow.construct.builders import answers, refusal_words
 from infoflow.report.shown import Shown
 from infoflow.targets import CallableScore, Extremum, OuterNetwork, PositionSum, Target, ValueAtExtremum, tree_form
 from infoflow.targets.named import TargetLike, target_of
@@ -148,7 +149,7 @@ def ask(
     target: Target, arch: Architecture, T: int, eps: float, weight_bound: float | None
 ) -> tuple[list[Offer], tuple[Refusal, ...]]:
     """What all builders offer, the first being what `build` makes, and what the others say."""
-    found = list(answers(target, arch, T, eps, weight_bound))
+    found = list(answers(Question(target, T, eps, arch, weight_bound)))
     return [a for a in found if isinstance(a, Offer)], tuple(a for a in found if isinstance(a, Refusal))
 
 

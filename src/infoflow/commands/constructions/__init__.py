@@ -1,1 +1,1 @@
-"""Constructions that `infoflow build NAME` knows beside the targets; each module defines `run` and `text`."""
+"""What `infoflow build NAME` says of a construction: each module has `run`, which makes and measures, and `text`."""

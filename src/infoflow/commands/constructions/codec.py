@@ -4,24 +4,16 @@ import math
 from pathlib import Path
 from typing import Any
 
-from infoflow.commands.constructions.options import Options
-from infoflow.errors import InfoFlowError
+from infoflow.construct.catalogue import CONSTRUCTIONS
 
 
-def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
-    from infoflow.construct.codec import codec
+def run(options: dict[str, Any], out: Path, seed: int) -> dict[str, Any]:
+    """Make it, save it, attack it; where theory has two inputs that share a latent, find them."""
+    from infoflow.construct import makers
 
-    left = Options(options)
-    m, n, eps = left.take("m", int, 2), left.take("n", int, 1), left.take("eps", float, 0.1)
-    activation, p = left.take("activation", str, "heaviside"), left.take("p", float, 2.0)
-    slope = left.take("slope", float, None)
-    left.done()
-    made = codec(m, n, eps, activation, p, slope)
-    if not made.certificate.holds:
-        raise InfoFlowError(
-            f"expected a slope that keeps the error within eps={eps:g}, the bound is {made.certificate.bound:.4g}; "
-            "raise --slope or leave it out."
-        )
+    given = CONSTRUCTIONS["codec"].read(options, command=True)
+    made = makers.codec(given, seed)
+    m, n, eps, activation, p = (given[name] for name in ("m", "n", "eps", "activation", "p"))
     path = made.save(out / f"codec_m{m}_n{n}_{activation}.safetensors")
     report: dict[str, Any] = {
         "construction": "codec",

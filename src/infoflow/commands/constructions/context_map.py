@@ -3,29 +3,16 @@
 from pathlib import Path
 from typing import Any
 
-from infoflow.commands.constructions.options import Options
-from infoflow.errors import InfoFlowError
+from infoflow.construct.catalogue import CONSTRUCTIONS
 
 
-def _flag(text: str) -> bool:
-    if text.lower() not in ("true", "false", "1", "0"):
-        raise InfoFlowError(f"expected true or false, got {text!r}.")
-    return text.lower() in ("true", "1")
+def run(options: dict[str, Any], out: Path, seed: int) -> dict[str, Any]:
+    """Make it, save it, and say how far apart its ids are."""
+    from infoflow.construct import makers
 
-
-def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
-    from infoflow.construct.rank_one.context_map import ContextMap
-    from infoflow.construct.rank_one.data import read_data
-
-    left = Options(options)
-    path, scale, mask = left.take("data", Path), left.take("scale", str, "auto"), left.take("mask", str, "none")
-    head_size, draws = left.take("head_size", int, 1), left.take("draws", int, None)
-    merge = left.take("merge", _flag, False)
-    left.done()
-    if draws is not None and draws < 1:
-        raise InfoFlowError(f"expected --draws of at least 1, got {draws}.")
-    made = ContextMap.fit(read_data(path, ("X",))["X"], scale, head_size, mask, merge, draws, seed)
-    saved = made.save(out / f"context_map_{scale}.safetensors")
+    given = CONSTRUCTIONS["context_map"].read(options, command=True)
+    made = makers.context_map(given, seed)
+    saved = made.save(out / f"context_map_{given['scale']}.safetensors")
     return {"construction": "context_map", **made.to_json(), "certificate": made.certificate.to_json(), "path": saved}
 
 

@@ -3,26 +3,24 @@
 from pathlib import Path
 from typing import Any
 
-from infoflow.commands.constructions.options import Options
+from infoflow.construct.catalogue import CONSTRUCTIONS
 from infoflow.errors import InfoFlowError
 
 
-def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
-    from infoflow.construct.rank_one.equivariant import FUNCTIONS, approximate_equivariant, function_named, l2_error
-    from infoflow.construct.rank_one.off_ramps import certificate_of, save_equivariant
+def run(options: dict[str, Any], out: Path, seed: int) -> dict[str, Any]:
+    """Make it, save it, and measure its L2 error."""
+    from infoflow.construct import makers
+    from infoflow.construct.rank_one.equivariant import FUNCTIONS, function_named, l2_error
 
-    left = Options(options)
-    name = left.take("function", str, "mean_product")
-    d, n, D = left.take("d", int, 1), left.take("n", int, 2), left.take("D", int, 16)
-    labels, points = left.take("labels", str, "centre"), left.take("points", int, 4000)
-    left.done()
-    function = function_named(name, d, n)
+    given = CONSTRUCTIONS["equivariant"].read(options, command=True)
+    name, d, n, D, labels, points = (given[key] for key in ("function", "d", "n", "D", "labels", "points"))
     if points < 1:
         raise InfoFlowError(f"expected --points of at least 1, got {points}.")
     stem = name if name in FUNCTIONS else "expression"
-    made = approximate_equivariant(function, d, n, D, labels)
-    l2 = l2_error(made, function, points, seed)
-    path = save_equivariant(made, name, labels, out / f"equivariant_{stem}_d{d}_n{n}_D{D}.safetensors")
+    network = makers.equivariant(given, seed)
+    made = network.built
+    l2 = l2_error(made, function_named(name, d, n), points, seed)
+    path = network.save(out / f"equivariant_{stem}_d{d}_n{n}_D{D}.safetensors")
     return {
         "construction": "equivariant",
         "function": name,
@@ -32,7 +30,7 @@ def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
         "labels": labels,
         "l2": l2,
         "classes": made.classes,
-        "certificate": certificate_of(made).to_json(),
+        "certificate": network.certificate.to_json(),
         "gap": made.gap,
         "delta": made.delta,
         "strip_measure": made.strip_measure(),

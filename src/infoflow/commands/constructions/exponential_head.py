@@ -3,19 +3,16 @@
 from pathlib import Path
 from typing import Any
 
-from infoflow.commands.constructions.options import Options, saved
-from infoflow.commands.own_code import asked_target
+from infoflow.commands.constructions.single_head import saved
+from infoflow.construct.catalogue import CONSTRUCTIONS
 
 
-def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
+def run(options: dict[str, Any], out: Path, seed: int) -> dict[str, Any]:
+    """Make it, save it, attack it."""
+    from infoflow.construct import makers
     from infoflow.construct.exponential_head import ExponentialHead
-    from infoflow.construct.single_heads import single_head
 
-    left = Options(options)
-    target = asked_target(left.take("target", str, "d_retrieval:D=4,d=4"))
-    T, eps, units = left.take("T", int, 64), left.take("eps", float, 0.1), left.take("units", int, None)
-    left.done()
-    made = single_head("exponential_head", target, T, eps, units)
+    made = makers.exponential_head(CONSTRUCTIONS["exponential_head"].read(options, command=True), seed)
     assert isinstance(made.head, ExponentialHead)
     return {
         **saved(made, out),

@@ -3,29 +3,18 @@
 from pathlib import Path
 from typing import Any
 
-from infoflow.commands.constructions.options import Options, yes_or_no
+from infoflow.construct.catalogue import CONSTRUCTIONS
 
 
-def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
+def run(options: dict[str, Any], out: Path, seed: int) -> dict[str, Any]:
+    """Make it, save it, attack it, measure its distance from f."""
+    from infoflow.construct import makers
     from infoflow.construct.softmax_attention import figures
-    from infoflow.construct.softmax_attention.expression import parse
-    from infoflow.construct.softmax_attention.grid import grid_approximator
-    from infoflow.construct.softmax_attention.saving import save_grid
-    from infoflow.errors import unknown
     from infoflow.report.style import save
 
-    left = Options(options)
-    function, d, n = left.take("function", str), left.take("d", int, 1), left.take("n", int, 1)
-    g, variant = left.take("g", int, 8), left.take("variant", str, "two-layer")
-    numbers = {"B": 1.0, "delta": 0.05, "eps1": 1e-3, "c": 8.0}
-    settings = {name: left.take(name, float, default) for name, default in numbers.items()}
-    lipschitz, lazy = left.take("lipschitz", float, None), left.take("lazy", yes_or_no, False)
-    heads, draw = left.take("heads", str, "factored"), left.take("figures", yes_or_no, True)
-    left.done()
-    if heads not in ("factored", "paper"):
-        raise unknown("choice of heads", heads, ["factored", "paper"])
-    f, paper = parse(function, d, n), heads == "paper"
-    net = grid_approximator(f, d, n, g, variant, lipschitz=lipschitz, lazy=lazy, paper_heads=paper, **settings)
+    given = CONSTRUCTIONS["grid"].read(options, command=True)
+    net = makers.grid(given, seed)
+    function, d, n, g, variant, lazy = (given[key] for key in ("function", "d", "n", "g", "variant", "lazy"))
     certificate = net.check(net.certificate, seed).with_attack(net.attack(seed, 5.0))
     count = max(16, min(4096, 100_000_000 // max(1, net.cells if not lazy else 1)))
     report: dict[str, Any] = {
@@ -48,9 +37,9 @@ def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
         "reasons": certificate.why_not,
         "promises": certificate.promises,
         "assumptions": certificate.assumptions,
-        "path": save_grid(net, function, lipschitz, out / "grid.safetensors"),
+        "path": net.save(out / "grid.safetensors"),
     }
-    if draw and net.N <= 2:
+    if given["figures"] and net.N <= 2:
         report["figures"] = save(figures.grid_picture(net), out / "grid")
     return report
 

@@ -3,49 +3,21 @@
 from pathlib import Path
 from typing import Any
 
-from infoflow.commands.constructions.options import Options
-from infoflow.errors import InfoFlowError
+from infoflow.construct.catalogue import CONSTRUCTIONS
 
 
-def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
-    left = Options(options)
-    data, conll = left.take("data", Path, None), left.take("conll", Path, None)
-    if (data is None) == (conll is None):
-        raise InfoFlowError("expected --data FILE.json or --conll FILE, one of them; give one.")
-    return _conll(left, conll, out, seed) if data is None else _data(left, data, out, seed)
+def run(options: dict[str, Any], out: Path, seed: int) -> dict[str, Any]:
+    """Make it, save it, and say what it remembers; for text beside what models that see less can reach."""
+    from infoflow.construct import makers
+    from infoflow.construct.rank_one.text import PAPER_ACCURACY, TextMemory, ceilings, read_conll
 
-
-def _data(left: Options, path: Path, out: Path, seed: int) -> dict[str, Any]:
-    from infoflow.construct.rank_one.data import read_data
-    from infoflow.construct.rank_one.memorize import memorize
-
-    positions, mask = left.take("positions", str, None), left.take("mask", str, "none")
-    head_size, dense = left.take("head_size", int, 1), left.take("dense", int, None)
-    left.done()
-    content = read_data(path)
-    made = memorize(
-        content["X"],
-        content["Y"],
-        positions,
-        mask,
-        head_size=head_size,
-        seed=seed,
-        dense_places=dense,
-    )
-    return _report(made, out)
-
-
-def _conll(left: Options, path: Path, out: Path, seed: int) -> dict[str, Any]:
-    from infoflow.construct.rank_one.text import PAPER_ACCURACY, ceilings, memorize_text, read_conll
-
-    d, dense = left.take("d", int, 16), left.take("dense", int, 4000)
-    development = left.take("dev", Path, _beside(path))
-    left.done()
-    if d < 1:
-        raise InfoFlowError(f"expected --d of at least 1, got {d}.")
-    training = read_conll(path)
-    other = read_conll(development) if development is not None else None
-    made = memorize_text(training, d, seed, dense)
+    given = CONSTRUCTIONS["memorizer"].read(options, command=True)
+    development = given["dev"] or (_beside(given["conll"]) if given["conll"] is not None else None)
+    other = read_conll(development) if given["conll"] is not None and development is not None else None
+    made = makers.memorizer(given, seed)
+    if not isinstance(made, TextMemory):
+        return _report(made, out)
+    training = read_conll(given["conll"])
     return {
         **_report(made.memorizer, out),
         "sentences": len(training.words),
@@ -70,9 +42,7 @@ def _beside(path: Path) -> Path | None:
 
 
 def _report(made: Any, out: Path) -> dict[str, Any]:
-    from infoflow.construct.rank_one.saving import save_memorizer
-
-    path = save_memorizer(made, out / "memorizer.safetensors")
+    path = made.save(out / "memorizer.safetensors")
     return {
         "construction": "memorizer",
         "contexts": made.contexts.size,

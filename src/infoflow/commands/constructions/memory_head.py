@@ -3,22 +3,20 @@
 from pathlib import Path
 from typing import Any
 
-from infoflow.commands.constructions.options import Options, saved
-from infoflow.commands.own_code import asked_target
+from infoflow.commands.constructions.single_head import saved
+from infoflow.construct.catalogue import CONSTRUCTIONS
 
 
-def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
-    from infoflow.construct.single_heads import MemoryHead, single_head
+def run(options: dict[str, Any], out: Path, seed: int) -> dict[str, Any]:
+    """Make it, save it, attack it."""
+    from infoflow.construct import makers
+    from infoflow.construct.single_heads import MemoryHead
 
-    left = Options(options)
-    target = asked_target(left.take("target", str, "d_retrieval:D=2,d=1"))
-    T, eps = left.take("T", int, 8), left.take("eps", float, 0.1)
-    left.done()
-    made = single_head("memory_head", target, T, eps)
+    made = makers.memory_head(CONSTRUCTIONS["memory_head"].read(options, command=True), seed)
     assert isinstance(made.head, MemoryHead)
     return {
         **saved(made, out),
-        "head_dim": T * target.dim,
+        "head_dim": made.head.T * made.head.d,
         "levels": made.head.levels,
         "knots": made.head.knots,
         "parameters": made.head.parameters,

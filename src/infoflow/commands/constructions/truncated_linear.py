@@ -3,36 +3,21 @@
 from pathlib import Path
 from typing import Any
 
-from infoflow.commands.constructions.options import Options, numbers, yes_or_no
+from infoflow.construct.catalogue import CONSTRUCTIONS
 
 
-def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
+def run(options: dict[str, Any], out: Path, seed: int) -> dict[str, Any]:
+    """Make it, save it, attack it."""
     import torch
 
+    from infoflow.construct import makers
     from infoflow.construct.softmax_attention import figures
-    from infoflow.construct.softmax_attention.multi_head import multi_head_truncated_linear
-    from infoflow.construct.softmax_attention.saving import save_truncated_linear
-    from infoflow.construct.softmax_attention.truncated_linear import truncated_linear
-    from infoflow.errors import InfoFlowError
     from infoflow.report.style import save
 
-    left = Options(options)
-    a, b, n = left.take("a", float, -1.0), left.take("b", float, 1.0), left.take("n", int, 4)
-    w, t = left.take("w", numbers, [1.0]), left.take("t", float, 0.0)
-    eps, p, H = left.take("eps", float, None), left.take("p", int, None), left.take("H", int, None)
-    eps0, grid = left.take("eps0", float, 0.01), left.take("grid", str, "paper")
-    draw = left.take("figures", yes_or_no, True)
-    left.done()
-    if H is not None:
-        if eps is not None or p is not None:
-            raise InfoFlowError("expected --H alone (p = (n-2) H follows), got --eps or --p beside it; drop one.")
-        net: Any = multi_head_truncated_linear(w, t, a, b, n=n, H=H, eps0=eps0)
-        anchors, beta = net.p, net.beta
-    else:
-        if eps is None and p is None:
-            eps = 0.01
-        net = truncated_linear(w, t, a, b, eps, n=n, p=p, eps0=eps0 if p is not None else None, grid=grid)
-        anchors, beta = net.anchors.p, net.beta
+    given = CONSTRUCTIONS["truncated_linear"].read(options, command=True)
+    net: Any = makers.truncated_linear(given, seed)
+    a, b, n, H = (given[key] for key in ("a", "b", "n", "H"))
+    anchors, beta = net.p if H is not None else net.anchors.p, net.beta
     certificate = net.certificate.with_attack(net.attack(seed, 5.0))
     report: dict[str, Any] = {
         "construction": "truncated_linear",
@@ -46,9 +31,9 @@ def run(options: dict[str, str], out: Path, seed: int) -> dict[str, Any]:
         "attacked": certificate.attacked,
         "holds": certificate.holds,
         "parts": certificate.parts,
-        "path": save_truncated_linear(net, out / "truncated_linear.safetensors"),
+        "path": net.save(out / "truncated_linear.safetensors"),
     }
-    if draw:
+    if given["figures"]:
         made = {"rates": figures.error_rates(a, b, max(3, min(n, 6)))}
         if H is None:
             z = torch.linspace(a - 0.2 * (b - a), b + 0.2 * (b - a), min(n, 5), dtype=torch.float64)

@@ -119,6 +119,12 @@ class ContextMap:
         header = {"eps": limit, "certificate": self.certificate.to_json()}
         return save_map(self.network(), self.contexts, header, path)
 
+    def stored(self) -> Any:
+        """What `load` makes of the saved file: `certify` looks at the network itself."""
+        from infoflow.construct.rank_one.saving import SavedMap
+
+        return SavedMap(self.network(), self.contexts, {"eps": stated_limit(self.log10_gap, least=True)})
+
     def ids(self) -> Float[ndarray, "N n d"]:
         """x + a s at every place of the data, in float64; padding gets 0."""
         label = self.contexts.class_of

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,18 @@ class Memorizer:
     dense_places: int  # places evaluated with the dense network; all others with the O(log m) form of it
     seconds: dict[str, float] = field(default_factory=dict)
     inputs: Float[ndarray, "N n d"] | None = None  # what enters before the position table; None without one
+
+    def save(self, path: str | Path) -> Path:
+        """The network and its data: `certify` computes the certificate again from them."""
+        from infoflow.construct.rank_one.saving import save_memorizer
+
+        return save_memorizer(self, path)
+
+    def stored(self) -> Any:
+        """What `load` makes of the saved file."""
+        from infoflow.construct.rank_one.saving import stored_memorizer
+
+        return stored_memorizer(self)
 
     def parameters(self) -> dict[str, int]:
         places = int((self.contexts.tokens >= 0).sum())  # nN, or the sum of the lengths

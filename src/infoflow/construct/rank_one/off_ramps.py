@@ -89,8 +89,8 @@ def certificate_of(net: Equivariant) -> Certificate:
 
 
 @dataclass
-class SavedEquivariant:
-    """A stored network beside the one its header describes."""
+class CertifiedEquivariant:
+    """A network beside the construction that its function, its labels and its sizes describe."""
 
     network: Transformer
     built: Equivariant
@@ -101,6 +101,10 @@ class SavedEquivariant:
     @cached_property
     def certificate(self) -> Certificate:
         return certificate_of(self.built).limited_to(self.asked)
+
+    def save(self, path: str | Path) -> Path:
+        """The network, and in the header what it is made of again."""
+        return save_equivariant(self.built, self.function, self.labels, path)
 
     def verify(self) -> list[str]:
         """Entries that differ from the construction, by tensor and index."""
@@ -134,7 +138,7 @@ def save_equivariant(net: Equivariant, function: str, labels: str, path: str | P
     return files.write(path, "equivariant", net.network.state_dict(), header)
 
 
-def load_equivariant(tensors: dict[str, Tensor], header: dict[str, Any]) -> SavedEquivariant:
+def load_equivariant(tensors: dict[str, Tensor], header: dict[str, Any]) -> CertifiedEquivariant:
     """The loader of kind "equivariant": the header is checked by building what it describes."""
     network = from_saved(tensors, {"config": header.get("config")})
     function, labels, delta = (header.get(name) for name in ("function", "labels", "delta"))
@@ -145,4 +149,4 @@ def load_equivariant(tensors: dict[str, Tensor], header: dict[str, Any]) -> Save
     built = approximate_equivariant(function_named(function, d, n), d, n, D, kind, delta)  # type: ignore[arg-type]
     expect_config(network.config, built.network.config, f"an equivariant network with d={d}, n={n}, D={D}")
     expect_float64(tensors.items())
-    return SavedEquivariant(network, built, function, kind, asked_of(header))
+    return CertifiedEquivariant(network, built, function, kind, asked_of(header))

@@ -166,6 +166,14 @@ def save_memorizer(made: Memorizer, path: str | Path) -> Path:
     return files.write(path, "memorizer", tensors, header)
 
 
+def stored_memorizer(made: Memorizer) -> SavedMemorizer:
+    """A memoriser as its file would be read."""
+    network, contexts = made.memory.network, made.contexts
+    inputs = None if made.inputs is None else torch.from_numpy(made.inputs)
+    entering = _inputs(network, contexts, inputs)
+    return SavedMemorizer(network, contexts, {"eps": made.certificate.claim.limit}, made.labels, entering)
+
+
 def save_map(network: Transformer, contexts: Contexts, header: dict[str, Any], path: str | Path) -> Path:
     about = {"config": network.config.to_json(), **header}
     return files.write(path, "context_map", _tensors(network, contexts), about)

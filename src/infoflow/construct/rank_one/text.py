@@ -9,12 +9,14 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
 from infoflow import reading
+from infoflow.certificates import Certificate
 from infoflow.construct.rank_one.contexts import Contexts, contexts_of
 from infoflow.construct.rank_one.memorize import Memorizer, memorize_contexts
 from infoflow.errors import InfoFlowError
@@ -93,6 +95,18 @@ class TextMemory:
     embedding: Float[ndarray, "words d"]
     accuracy: float
     seed: int
+
+    @property
+    def certificate(self) -> Certificate:
+        return self.memorizer.certificate
+
+    def save(self, path: str | Path) -> Path:
+        """The memoriser; the words are not stored with it."""
+        return self.memorizer.save(path)
+
+    def stored(self) -> Any:
+        """What `load` makes of the saved file."""
+        return self.memorizer.stored()
 
     def accuracy_on(self, text: TaggedText) -> float:
         """Accuracy on other text; words never seen get random embeddings of their own."""

@@ -12,6 +12,7 @@ as long as every argument stays in the tables' domain, which is checked at every
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import torch
 from jaxtyping import Float
@@ -111,6 +112,12 @@ class InContextDescent:
         if rho > 1 and self.steps * math.log(rho) > 700:
             return None
         return step * (self.steps if rho == 1 else (rho**self.steps - 1) / (rho - 1))
+
+    def save(self, path: str | Path) -> Path:
+        """The call that made it and its numbers; `load` makes it again and compares."""
+        from infoflow.construct.softmax_attention.saving import save_descent
+
+        return save_descent(self, path)
 
     @cached_property
     def certificate(self) -> Certificate:

@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -65,6 +66,7 @@ class GridApproximator:
     p: int  # layer 1's anchors
     promised: float | None = None  # a Lipschitz constant the caller states and intervals do not prove
     expression: Expression | None = None  # f, where it is one
+    lipschitz: float | None = None  # as the caller gave it
 
     @property
     def N(self) -> int:
@@ -115,6 +117,14 @@ class GridApproximator:
         first = {"quadratic": 0}.get(self.variant, paper if self.paper_heads else factored)
         built = first + (second if self.variant == "two-layer" else 0)
         return {"built": built, "factored": factored + second, "paper": paper + second}
+
+    def save(self, path: str | Path) -> Path:
+        """The call that made it and its table; f must be an expression, whose text is kept."""
+        from infoflow.construct.softmax_attention.saving import save_grid
+
+        if self.expression is None:
+            raise InfoFlowError("expected a function written as an expression to save a grid, got code; write it out.")
+        return save_grid(self, self.expression.text, self.lipschitz, path)
 
     @cached_property
     def certificate(self) -> Certificate:
@@ -419,7 +429,23 @@ def grid_approximator(
         modulus = of_lipschitz(lipschitz, d * n, B)
         promised = None if whole is not None and steepness(whole, B, lipschitz) == PROVED else lipschitz
     net = GridApproximator(
-        function, d, n, g, B, variant, delta, eps1, c, outputs, modulus, lazy, paper_heads, anchors, promised, whole
+        function,
+        d,
+        n,
+        g,
+        B,
+        variant,
+        delta,
+        eps1,
+        c,
+        outputs,
+        modulus,
+        lazy,
+        paper_heads,
+        anchors,
+        promised,
+        whole,
+        lipschitz,
     )
     if variant != "quadratic" and net.first_error > 1 / 8:
         raise InfoFlowError(f"expected layer 1 to err by at most 1/8, got {net.first_error:.3g}; raise delta.")

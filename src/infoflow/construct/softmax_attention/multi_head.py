@@ -14,6 +14,7 @@ Beyond the ends the outer sentinel leads: 2M(n-1)q and M(H-1)(n-1)q. All are at 
 import math
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 
 import torch
 from jaxtyping import Float
@@ -79,6 +80,12 @@ class MultiHeadTruncatedLinear:
         reach = self.radius * float(self.w.abs().sum(-1).max()) + float(self.t.abs().max())
         M = max(abs(self.a), abs(self.b))
         return self.c * self.n * 2 * (reach + M + self.n * self.spacing) / self.spacing + self.c + math.log(self.heads)
+
+    def save(self, path: str | Path) -> Path:
+        """The call that made it and its numbers; `load` makes it again and compares."""
+        from infoflow.construct.softmax_attention.saving import save_truncated_linear
+
+        return save_truncated_linear(self, path)
 
     @cached_property
     def certificate(self) -> Certificate:

@@ -14,6 +14,7 @@ two-anchor mean is within spacing/2 of z; beyond the ends the end anchor holds a
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import torch
 from jaxtyping import Float
@@ -69,6 +70,12 @@ class TruncatedLinear:
         """
         score = 5 * self.c * self.anchors.p**2
         return 8 * (self.d + 2) * UNIT * score * self.anchors.spacing / 2
+
+    def save(self, path: str | Path) -> Path:
+        """The call that made it and its numbers; `load` makes it again and compares."""
+        from infoflow.construct.softmax_attention.saving import save_truncated_linear
+
+        return save_truncated_linear(self, path)
 
     @cached_property
     def certificate(self) -> Certificate:
