@@ -7,7 +7,8 @@
 A file is reached when a reached one imports it, at the top or inside a function, or names it in a string
 (`"infoflow.train.fit"`, as the loader tables do). A package counts by its `__init__.py` where that has code. Lists that
 name every entry of the house would reach everything: the tables of `infoflow/__init__.py` and `nn/files.py` and the
-makers of the constructions are not followed; of the dispatcher `verbs.py` only the verb's own function is. Public is a function, method or class that no name on its path hides with an underscore.
+makers of the constructions are not followed; of the dispatcher `verbs.py` only the verb's own function is. Public is a
+function, method or class that no name on its path hides with an underscore.
 """
 
 import ast
@@ -61,10 +62,8 @@ def named(module: str, known: dict[str, Path], verb: str | None = None) -> set[s
     tree = ast.parse(known[module].read_text(encoding="utf-8"))
     if module in LISTS:
         return names
-    if verb is not None:  # other verbs are other journeys; functions with an underscore help
-        tree.body = [
-            n for n in tree.body if not isinstance(n, ast.FunctionDef) or n.name.startswith("_") or n.name == verb
-        ]
+    if verb is not None:
+        tree.body = [node for node in tree.body if _on_the_way(node, verb)]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
@@ -74,6 +73,13 @@ def named(module: str, known: dict[str, Path], verb: str | None = None) -> set[s
             name = node.value.partition(":")[0]
             names |= {name} if MODULE.fullmatch(name) else set()
     return {name for name in names if name in known and name != "infoflow"}
+
+
+def _on_the_way(node: ast.stmt, verb: str) -> bool:
+    """Of a dispatcher: what is imported for all, the verb itself and its helpers; other verbs are other journeys."""
+    if isinstance(node, ast.FunctionDef):
+        return node.name.startswith("_") or node.name == verb
+    return not isinstance(node, ast.If)  # types alone
 
 
 def public(tree: ast.AST, hidden: bool = False) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
