@@ -27,7 +27,6 @@ from typing import Any
 import flint
 import numpy as np
 import torch
-from infoflow.targets.named import parse
 
 from _fuzz_networks import MAKERS
 from infoflow.compiler.certification import certify
@@ -37,6 +36,7 @@ from infoflow.nn import files
 from infoflow.nn.files import load
 from infoflow.progress import Progress
 from infoflow.provenance import provenance
+from infoflow.targets.named import parse
 
 MAPS = ("context_map", "context_map_padded")
 MEMORISERS = ("memorizer", "memorizer_positions", "memorizer_causal")

@@ -55,8 +55,9 @@ def build(
 def _construction(name: str, keys: str, given: dict[str, Any]) -> Certified:
     from infoflow.construct.catalogue import make
 
+    spelled = arguments.pairs(filter(None, keys.split(",")), f"separated by commas after {name}:")
     seed = given.pop("seed", 0)
-    return make(name, arguments.pairs(filter(None, keys.split(",")), f"separated by commas after {name}:") | given, seed)
+    return make(name, spelled | given, seed)
 
 
 def certify(
