@@ -4,12 +4,15 @@ import json
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from infoflow.lab.item import Context
 from infoflow.lab.papers.infoflow.followed import followed
 from infoflow.lab.papers.infoflow.recovery.item import measure, plan, ratios, sequences
+from infoflow.lab.recorded import results_of
+from infoflow.lab.registry import ITEMS, find
 from infoflow.nn import Transformer
 from infoflow.train.run import Run
 from infoflow.train.store import Store
@@ -89,3 +92,43 @@ def test_heads_that_keep_their_token_need_not_be_enough() -> None:
     first, second = followed(network, run.regression()[0], sequences(run, 400))
     assert sum(share < 0.3 for share in first) == 1
     assert sum(share < 0.3 for share in second) == 1
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_every_recorded_result_is_judged(name: str) -> None:
+    """A finding for every table and figure that the rows speak of, and for no other."""
+    item = find(name)
+    results = results_of(item, RESULTS)
+    if not results:
+        pytest.skip(f"results/{name} is not part of this copy")
+    for found in results.values():
+        for _, result in found:
+            judged = item.judge(result)
+            assert set(judged) <= set(item.concludes)
+            assert judged
+            assert all(finding.number for finding in judged.values())
+
+
+def test_judges_say_no(tmp_path: Path) -> None:
+    """Rows that contradict a conclusion are found out."""
+
+    def said(name: str, rows: list[dict[str, Any]]) -> set[bool]:
+        return {finding.holds for finding in find(name).judge({"rows": rows, "preset": "paper"}).values()}
+
+    heads = [{"T": 8, "h": h, "N": 128, "mean": mean} for h, mean in ((1, 1.0), (2, 0.01), (3, 0.009), (4, 0.008))]
+    assert said("head_count/synthetic", heads) == {False}
+    sweep = [{"sweep": "p", "value": p, "MSE": mse} for p, mse in ((60, 0.1), (70, 0.05), (80, 0.2))]
+    assert said("softmax_attention/figure2", sweep) == {False}
+    assert said("softmax_attention/figure2", sweep[:2]) == {True}
+    positions = [{"mean attention": 0.1}] * 10
+    assert said("infoflow/positions", positions) == {False}
+    table = [{"target": "triangle", "T": T, "size": "a", "encoder": "linear", "mean": T / 100, "paper": None}
+             for T in (3, 64)]  # fmt: skip
+    assert said("infoflow/table12", table) == {False}  # it grows, and never comes near a constant
+    table[-1]["mean"] = 0.98
+    assert said("infoflow/table12", table) == {True}
+    keys = [{"end keys": share} for share in (0.9, 0.5, 0.7)]
+    assert said("softmax_attention/figure3", keys) == {False}
+    recovery = [{"rank": rank, "heads": "(6,6)", "our ratio": ratio, "NMSE": 0.1}
+                for rank, ratio in (("argmax", "0.1 to 0.5"), ("second", "0.3 to 1.0"))]  # fmt: skip
+    assert said("infoflow/recovery", recovery) == {False}
