@@ -40,8 +40,8 @@ __all__ = ["Architecture", "InfoFlowError", "JobError", *_LAZY]
 
 
 def __getattr__(name: str) -> _typing.Any:
-    if name == "targets":  # the one room that is used as a namespace: iflow.targets.pairwise_max(D=4)
-        return _importlib.import_module("infoflow.targets")
+    if name in ("targets", "book"):  # rooms that are used as namespaces: iflow.targets.pairwise_max(D=4)
+        return _importlib.import_module(f"infoflow.{name}")
     if name in _LAZY:
         return getattr(_importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'infoflow' has no attribute {name!r}")

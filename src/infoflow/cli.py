@@ -30,6 +30,8 @@ COMMANDS: dict[str, str] = {
     "refute": "Two inputs a model cannot tell apart.",
     "fit": "Train many small Transformers at once.",
     "probe": "What each head of a trained or pretrained model does.",
+    "book": "Every statement of the papers: its status, what is wrong in print, its check.",
+    "errata": "What is wrong in print in a paper, with repairs and numbers.",
     "reproduce": "The tables and figures of the papers, again.",
     "bench": "Measure the speed of this installation.",
     "demo": "A tour: predictions, weights, certificates, one report.",

@@ -10,6 +10,7 @@ O(T^2) many, so Omega(T^3) leaves remain. The cause: a comparison tree cannot sh
 So the count binds only scores that do not decompose over a tree.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,14 +44,19 @@ class StarRow:
 
 
 def star_rows(
-    eps: float = 0.05, lengths: tuple[int, ...] = (8, 128), d: int = 2, seed: int = 0, seconds: float = 2.0
+    eps: float = 0.05,
+    lengths: tuple[int, ...] = (8, 128),
+    d: int = 2,
+    seed: int = 0,
+    seconds: float = 2.0,
+    build: Callable[..., Any] = build,
 ) -> list[StarRow]:
     """Build, bound and attack the star of three tokens at each length."""
     target = star(k=3, d=d, seed=seed)
     low, high = (np.full(d, edge) for edge in target.domain)
     rows = []
     for T in lengths:
-        network: Any = build(target, T, eps)
+        network = build(target, T, eps)
         config = network.config
         required = target.comparison(T).unordered_distinct
         assert required is not None
