@@ -16,7 +16,7 @@ from infoflow.book.statements.exact_products import exact_product
 from infoflow.book.statements.relu_attention import relu_attention
 from infoflow.book.statements.ridge_fit import fit_ridge_relu
 from infoflow.construct.softmax_attention.attacks import probes_of_interval
-from infoflow.construct.softmax_attention.bumps import ReluBumps
+from infoflow.construct.softmax_attention.bumps import ReluBumps, centres
 from infoflow.construct.softmax_attention.descent import in_context_gd
 from infoflow.construct.softmax_attention.descent_layer import explicit_rounding, explicit_step, state
 from infoflow.construct.softmax_attention.expression import parse
@@ -225,18 +225,22 @@ def sequence(X: Tensor) -> Tensor:
 
 def grid_findings(size: Size, build: Build, variant: str, scalar: bool) -> list[Finding]:
     """L2 distance against the Minkowski bound, and the largest error off the shells, through explicit matrices."""
-    worst = core = 0.0
+    worst = core = read = 0.0
     for g in (2, 4, 8)[: times(size, 2, 3)] if scalar else (2, 3)[: times(size, 1, 2)]:
         net = build(SCALAR, 1, 2, g, variant) if scalar else build(sequence, 2, 2, g, variant, lipschitz=3.0)
         X = net.sample(times(size, 600, 3000) if scalar else times(size, 200, 400), 0)
         exact = net.f(X)
-        gap = (net.explicit(X) - exact).abs().reshape(len(X), -1).amax(1)
+        out = net.explicit(X)
+        gap = (out - exact).abs().reshape(len(X), -1).amax(1)
         worst = max(worst, math.sqrt(net.volume) * float(gap.square().mean().sqrt()) / net.certificate.bound)
         inside = (((X * g + g) % 2 - 1).abs() <= 1 - net.delta).reshape(len(X), -1).all(1)
         core = max(core, largest(gap[inside]) / net.core_bound)
+        cell = net.f(centres(1.0, g)[((X + 1) * g / 2).floor().clamp(0, g - 1).long()])
+        read = max(read, largest((out - cell)[inside]) / (net.modulus.oscillation * net.eps1))
     return [
         Finding("L2 error over the bound", worst, "at most", 1.0),
         Finding("largest error off the shells over omega(B/g) + osc eps1", core, "at most", 1.0),
+        Finding("distance from f at the centre of the cell, off the shells, over osc eps1", read, "at most", 1.0),
     ]
 
 
@@ -369,9 +373,11 @@ def lemma_i1(size: Size, build: Build = exact_product) -> list[Finding]:
     worst = 0.0
     for seed in range(times(size, 20, 100)):
         A, B = normal(seed, 3, 2), normal(seed + 1, 4, 4)
-        net = build(A, B if seed % 2 else 10 ** (3 * B.clamp(-4, 1)))
+        B = B if seed % 2 else 10 ** (3 * B.clamp(-4, 1))
+        net = build(A, B)
         X = uniform(seed, 20, 2, 4)
-        worst = max(worst, largest(net.explicit(X) - net.target(X)) / net.certificate.bound)
+        exact = torch.cat([A @ X @ B, torch.zeros(20, 3, 1, dtype=F64)], -1)  # the padding column should be 0
+        worst = max(worst, largest(net.explicit(X) - exact) / net.certificate.bound)
     B = 10 ** torch.linspace(-12, 3, 16, dtype=F64).reshape(4, 4)
     eye = torch.eye(4, dtype=F64)
     relative = largest((build(eye, B).explicit(eye)[:, :4] - B) / B)
