@@ -326,7 +326,8 @@ def filled(text: str) -> str:
 
 
 def main() -> None:
-    from build_tables import TABLES as build  # beside this file, as the next; they use the helpers above
+    from book_tables import TABLES as book  # beside this file, as the next; they use the helpers above
+    from build_tables import TABLES as build
     from lab_tables import RECORDED
     from lab_tables import TABLES as papers
     from lab_tables import recorded as lab_recorded
@@ -336,7 +337,7 @@ def main() -> None:
     from rank_one_tables import TABLES as rank_one
     from verdict_tables import TABLES as verdicts
 
-    TABLES.update(build | papers | labels | outside | probes | rank_one | verdicts)
+    TABLES.update(book | build | papers | labels | outside | probes | rank_one | verdicts)
     stale = []
     for page in pages():
         text = page.read_text(encoding="utf-8")

@@ -125,7 +125,14 @@ def test_list_and_explanation() -> None:
     for id, entry in ENTRIES.items():
         assert re.search(rf"^  {re.escape(id)} +{entry.status} +{re.escape(entry.title)}$", listed.output, re.M)
     shown = run("rank1.theorem1").output
-    for words in ("Status: holds after repair", "Needs:", "In print 1.", "def hardmax_two_tokens()", "Check (", "Related:"):
+    for words in (
+        "Status: holds after repair",
+        "Needs:",
+        "In print 1.",
+        "def hardmax_two_tokens()",
+        "Check (",
+        "Related:",
+    ):
         assert words in shown
     assert "rank1.lemma1" not in run("infoflow.appendixD").output
     assert {e["id"] for e in json.loads(run("heads", "--json").output)["entries"]} == {

@@ -76,10 +76,15 @@ class Finding:
         ratio = self.seen / self.bound if self.bound else math.inf
         return ratio if math.isfinite(ratio) else None
 
+    @property
+    def number(self) -> str:
+        """What was measured, without the relation: for a counterexample, whose bound only guards the number."""
+        return f"{self.what}: {spelled(self.seen)}"
+
     def __str__(self) -> str:
         ratio = "" if self.ratio is None or self.relation == "is" else f" (ratio {self.ratio:.3g})"
         relation = "=" if self.relation == "is" else self.relation
-        return f"{self.what}: {spelled(self.seen)}, {relation} {spelled(self.bound)}{ratio}"
+        return f"{self.number}, {relation} {spelled(self.bound)}{ratio}"
 
     def to_json(self) -> dict[str, Any]:
         return {

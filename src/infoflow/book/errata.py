@@ -7,10 +7,17 @@ from typing import Any
 
 from infoflow.book import recorded
 from infoflow.book.contents import ENTRIES
-from infoflow.book.entry import PAPERS, Finding
+from infoflow.book.entry import PAPERS, STATUSES, Finding
 from infoflow.errors import unknown
 
 WIDTH = 100
+WORDS = {
+    "holds": "hold as printed",
+    "holds after repair": "hold after small repairs",
+    "refuted": "have counterexamples",
+    "vacuous": "say nothing because nothing meets their hypothesis",
+    "stated, not executable": "cannot be executed",
+}
 
 
 @dataclass(frozen=True)
@@ -54,12 +61,13 @@ def papers_of(rows: Sequence[Row]) -> list[str]:
 def introduction(paper: str, rows: Sequence[Row]) -> str:
     """Two sentences before the list."""
     statements = [entry for entry in ENTRIES.values() if entry.paper == paper]
-    kept = sum(entry.status in ("holds", "holds after repair") for entry in statements)
+    counts = {status: sum(entry.status == status for entry in statements) for status in STATUSES}
+    verdicts = ", ".join(f"{count} {WORDS[status]}" for status, count in counts.items() if count)
     shown = sum(row.found is not None for row in rows)
     return (
-        f"We turned {len(statements)} statements of this paper into programs and ran them; {kept} of them hold, some "
-        f"after the changes below. Of the {len(rows)} places listed, {shown} come with a number that a short program "
-        "prints; if we misread something, we would be glad to hear it."
+        f"We turned {len(statements)} statements of this paper into programs and ran them: {verdicts}. Of the "
+        f"{len(rows)} places listed here, {shown} come with a number that a short program prints (infoflow book NAME "
+        "shows the program). If we misread something, we would be glad to hear it."
     )
 
 
@@ -73,14 +81,14 @@ def plain(rows: Sequence[Row]) -> str:
             lines += textwrap.wrap(
                 f"{number}. {row.where}. In print: {row.printed}. Repair: {row.repair}.", WIDTH, subsequent_indent="   "
             )
-            shown = f"; {row.found}" if row.found is not None else ""
-            lines += textwrap.wrap(f"[{row.id}{shown}]", WIDTH, initial_indent="   ", subsequent_indent="   ")
+            shown = "" if row.found is None else f"Shown by: {row.found.number}. "
+            lines += textwrap.wrap(f"{shown}[{row.id}]", WIDTH, initial_indent="   ", subsequent_indent="   ")
         lines.append("")
     return "\n".join(lines).rstrip()
 
 
 def markdown(rows: Sequence[Row], level: int = 1) -> str:
-    """One table per paper; the code that prints a number is named in the last column's entry."""
+    """One table per paper; `infoflow book` shows the program behind a number under the statement's name."""
     parts: list[str] = []
     for paper in papers_of(rows):
         mine = [row for row in rows if row.paper == paper]
@@ -93,7 +101,7 @@ def markdown(rows: Sequence[Row], level: int = 1) -> str:
 
 
 def _columns(row: Row) -> tuple[str, ...]:
-    return row.where, row.printed, row.repair, "" if row.found is None else str(row.found), f"`{row.id}`"
+    return row.where, row.printed, row.repair, "" if row.found is None else row.found.number, f"`{row.id}`"
 
 
 def _cell(text: str) -> str:

@@ -53,7 +53,7 @@ def _erratum(entry: Entry, number: int, erratum: Erratum) -> list[str]:
     if not erratum.shown:
         return lines
     found = recorded.shown(entry.id, erratum.shown)
-    shown = [] if found is None else [f"  Shown by: {found}"]
+    shown = [] if found is None else [f"  Shown by: {found.number}"]
     return [*lines, *shown, textwrap.indent(source_of(entry.paper, erratum.shown), "    ").rstrip()]
 
 

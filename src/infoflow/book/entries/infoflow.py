@@ -36,23 +36,30 @@ ENTRIES = (
                 "slope and bias are shared among units: O(log^2 1/eps) of them with the Chebyshev rule",
             ),
             Erratum(
-                "Theorem 4, part 2",
-                "the softmax scale is not part of the class",
-                "beta is a free field of the model",
+                "A.1, assumptions",
+                "all weights are at most 1; the scale beta appears in items 3 and 6 of the proof only",
+                "beta is a free field of the model: with beta = 1/sqrt n part 2 is false",
                 "fixed_temperature",
             ),
             Erratum(
                 "Theorem 1", "k = (T-2H)/(H(n+1)+1) - 1", "(T-H-1)/(H(n+1)+1) - 1, as in Theorem 4", "informal_exponent"
             ),
             Erratum(
-                "(40)", "second term |a(t) - x(t).v(t)|", "|a(t) - (x(t)/3).v(t)|; as printed the sum counts twice"
+                "(40)",
+                "second term |a(t) - min_s x(s).x(t)/9|",
+                "|a(t) - (x(t)/3).v(t)|: as printed the first error is counted twice",
             ),
             Erratum("A.1, item 5", "W_{K,1,1}", "W_{K,1,2}"),
             Erratum("A.1, part 1", "K_i = -B(b_i, L) cap Q_0", "-(B(b_i, L) cap Q_0 cap S^2); as typed it is empty"),
             Erratum(
-                "(20), (36), w_2",
-                "the factor 2T is lost in (20), (36) has Q_3, V_3, the w_2 line divides by Q_1",
-                "2T; Q_4, V_4; Q_2",
+                "A.1, from (14) to (38)",
+                "(20) has lost 2T, (36) has Q_3 and V_3, the quotient of w_2 has Q_1, the last weight sum reads z_2",
+                "2T; Q_4 and V_4; Q_2; w_2",
+            ),
+            Erratum(
+                "A.1, part 1",
+                "embeddings of norm at most 1 give |v_i| <= 1",
+                "W_V with entries at most 1 allows sqrt(n E); only constants change",
             ),
             Erratum(
                 "Section 3, A.1, D", "tokens in [0,1]^d, then in [-1,1]^3 and [-1,1]^d", "one domain per statement"
@@ -86,6 +93,11 @@ ENTRIES = (
                 "silent_at_usual_accuracy",
             ),
             Erratum(
+                "C.1",
+                "Tables 1 to 6, ratios from 0.08, n_1 fixed",
+                "Tables 1 to 3; the smallest ratio is 0.065; E_1 = 36, 40, 40 for 6, 5, 5 heads",
+            ),
+            Erratum(
                 "Section 4.2, Mechanism I",
                 "any other position costs exponentially many parameters",
                 "only with bounded weights: one head with values e^(beta f) and a steep read-out avoids it",
@@ -113,8 +125,8 @@ ENTRIES = (
             ),
             Erratum(
                 "A.3, decoder",
-                "thresholds at multiples of 2^-q",
-                "at the midpoints (i - 1/2)/2^q: the latents are the multiples",
+                "it cuts at the ends of dyadic intervals, where the latents are",
+                "at the midpoints (i - 1/2)/2^q, so that tanh units can replace the steps",
                 "dyadic_thresholds",
             ),
             Erratum("A.3, sketch", "eps/1-accuracy", "eps/2"),

@@ -1,0 +1,44 @@
+"""The tables of docs/book.md and docs/errata.md, from the entries of the book and their recorded run."""
+
+from functools import partial
+from typing import Any
+
+from tables import Table, markdown, source
+
+from infoflow.book import ENTRIES, PAPERS, errata
+from infoflow.book import recorded as runs
+from infoflow.book.errata import markdown as errata_page
+
+
+def statements(paper: str) -> str:
+    """One row per statement: status, what it says, what its check measured, how many places are wrong in print."""
+    rows: list[list[Any]] = []
+    for entry in ENTRIES.values():
+        if entry.paper != paper:
+            continue
+        found = runs.findings(entry.id)
+        first = str(found[0]).replace("|", "\\|") if found else ""
+        rows.append([f"`{entry.id}`", entry.status, entry.title, first, len(entry.errata) or ""])
+    return markdown(["name", "status", "what it says", "first number of its check", "wrong in print"], rows)
+
+
+def checked() -> str:
+    """How many statements of each paper have which status, and where the numbers come from."""
+    statuses = list(dict.fromkeys(entry.status for entry in ENTRIES.values()))
+    rows = []
+    for key, paper in PAPERS.items():
+        mine = [entry for entry in ENTRIES.values() if entry.paper == key]
+        counts = [sum(entry.status == status for entry in mine) for status in statuses]
+        shown = sum(bool(erratum.shown) for entry in mine for erratum in entry.errata)
+        rows.append([paper.title, len(mine), *counts, sum(len(entry.errata) for entry in mine), shown])
+    head = ["paper", "statements", *statuses, "places wrong in print", "shown by a program"]
+    return markdown(head, rows) + source(runs.recorded())
+
+
+def page(paper: str) -> str:
+    return errata_page(errata(paper), level=2)
+
+
+TABLES: dict[str, Table] = {"book": checked}
+TABLES |= {f"book_{paper}": partial(statements, paper) for paper in PAPERS}
+TABLES |= {f"errata_{paper}": partial(page, paper) for paper in PAPERS}
