@@ -37,6 +37,8 @@ USUAL = {
     "fit": [TARGET, ARCH, "-T", "4", "--seeds", "1", *SMALL, "--validation", "4", "--seconds", "3"],
     "probe": ["none.safetensors"],
     "reproduce": ["none"],
+    "book": ["infoflow.equation47", "--check"],
+    "errata": ["heads"],
 }
 
 

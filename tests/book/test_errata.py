@@ -24,11 +24,11 @@ PLACES = {
     "Sections 4.2, 5.2, 6|Section 3",
     "heads": "Corollary 1|n >= 2|C_{d,D,T}|additive|eps^-(1+gamma)|bounded weights",
     "softmax": "(G.13)|beta stands in both|ln(n-1)|p = 2|any map G|(3.1)|(G.5)|Figures 2 and 4|sentinel|Lemma G.7|"
-    "Remark G.11|Lemma G.14|(G.43)|[N-1, N)|B^N(1|(G.50)|(G.57)|(G.45)|(G.51)|(G.55)|(G.48)|Minkowski|Remark E.1|(G.64)|"
-    "n^(5/2)|(G.61)|(G.62)|M_2|Theorem 4.2|(G.66)|B_R B_1^2|lasso|L_{h,r}|Example H.1|footnote to Lemma I.1|layer 3|"
-    "layer 2|layer 1|no bias|H = O(N)",
-    "rank1": "Lemma 1|(114)|Lemma 6|(120)|Theorem 1|(41)|(42)|(47)|footnote 2|footnote 3|(8), (16)|Corollary 1|(48)|(19)|"
-    "(52)|(54)|(58)|(59)|(60)|A.5 (3)|(65)|(67), (68)|after (68)|after (69)|(71)|(132)|Appendix C",
+    "Remark G.11|Lemma G.14|(G.43)|[N-1, N)|B^N(1|(G.50)|(G.57)|(G.45)|(G.51)|(G.55)|(G.48)|Minkowski|Remark E.1|"
+    "(G.64)|n^(5/2)|(G.61)|(G.62)|M_2|Theorem 4.2|(G.66)|B_R B_1^2|lasso|L_{h,r}|Example H.1|footnote to Lemma I.1|"
+    "layer 3|layer 2|layer 1|no bias|H = O(N)",
+    "rank1": "Lemma 1|(114)|Lemma 6|(120)|Theorem 1|(41)|(42)|(47)|footnote 2|footnote 3|(8), (16)|Corollary 1|(48)|"
+    "(19)|(52)|(54)|(58)|(59)|(60)|A.5 (3)|(65)|(67), (68)|after (68)|after (69)|(71)|(132)|Appendix C",
 }
 
 

@@ -291,7 +291,7 @@ def remark_e1(size: Size, build: Build = grid_approximator) -> list[Finding]:
 def theorem_f2(size: Size, build: Build = two_layer_attention) -> list[Finding]:
     """Two targets, a certified ridge fit, two attention layers by explicit matrices: error against both bounds."""
     targets = [parse("x11*x12", 1, 2), parse("sin(x11+2*x12)", 1, 2)]
-    X = uniform(0, times(size, 6, 60), 1, 2)
+    X = uniform(0, times(size, 6, 20), 1, 2)
     wanted = torch.stack([torch.from_numpy(f(X.numpy())) for f in targets], 1)[:, None]
     worst, errors = 0.0, []
     for J, knots, p in ((4, 8, 60), (4, 8, 300), (8, 16, 600))[: times(size, 2, 3)]:

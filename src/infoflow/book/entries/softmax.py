@@ -17,7 +17,7 @@ GRID_SLIPS = (
         "holes_for_bumps",
     ),
     Erratum(
-        "G.6, layer 2",
+        "G.5, layer 2",
         "R_v in [0, N]",
         "keep the +1 of every coordinate, R_v in {N..2N}: a column with R = 0 reads the mean of f",
         "uniform_columns",
@@ -28,7 +28,7 @@ GRID_SLIPS = (
         "a score error is amplified by beta: use the gap between cells",
     ),
     Erratum(
-        "G.6, L_p split", "cross terms, powers p and (2B) dropped; delta sufficiently large", "Minkowski; delta small"
+        "G.5, L_p split", "cross terms, powers p and (2B) dropped; delta sufficiently large", "Minkowski; delta small"
     ),
     Erratum("(G.48)", "adds a 2 x G and a 1 x G matrix", "[1; 0] Z + [0; F]"),
 )
@@ -129,12 +129,14 @@ ENTRIES = (
                 "a on the left sentinel of head 1: arguments below a are never treated",
                 "sentinels_below_a",
             ),
-            Erratum("Lemma G.7", "covers [L_0, L_p]", "fails on [L_{p-1}, L_p]; repaired by the sentinel values"),
+            Erratum(
+                "Lemma G.7", "covers [L_0, L_p]", "it holds up to L_{p-1}; the sentinel values above serve the rest"
+            ),
             Erratum("Remark G.11", "a head computes a clipped function", "z on its own range and 0 elsewhere"),
             Erratum(
                 "Theorem 3.9",
-                "beta is not stated; w_i may differ",
-                "beta as here; a token-wise A allows t_i, and w_i with n H gated heads",
+                "no value for beta; w_i may differ by token",
+                "the beta above; a token-wise A allows t_i, and w_i with n H gated heads",
             ),
         ),
         related=("softmax.3.4", "softmax.3.10"),
@@ -162,7 +164,9 @@ ENTRIES = (
         "holds after repair",
         "infoflow.construct.softmax_attention.summed_range",
         errata=(
-            Erratum("Lemma G.14", "its statement is missing from the text", "reconstructed from its use, as above"),
+            Erratum(
+                "Lemma G.14", "its statement is missing from the copy we worked from", "reconstructed from its use"
+            ),
             Erratum(
                 "(G.43)", "t absorbed as x_i + t_i w/|w|^2, w != 0", "t through the positional rows: w = 0 is fine"
             ),
@@ -186,8 +190,8 @@ ENTRIES = (
             Erratum("Lemma 3.11", "two-layer", "two hidden ReLU layers"),
             Erratum(
                 "Lemma 3.11",
-                "(no sup norm is claimed, later results read as if it were)",
-                "the network is 0 on all faces",
+                "no word that the claim stops at L_p",
+                "the network is 0 on every cell face: the sup error does not fall with g",
                 "zero_on_faces",
             ),
         ),
@@ -200,7 +204,7 @@ ENTRIES = (
         "Layer 1 writes R_v for every cell v, layer 2 lets cells compete by beta R_v R_v' and reads f at the "
         "winner: |f - net|_p <= (2B)^(N/p)(omega(B/g) + osc eps1) + osc((2B)^N(1-(1-delta)^N))^(1/p), beta = "
         "ln((G-1)/eps1)/N.",
-        "Lemma 3.12, Appendix G.5, G.6",
+        "Lemma 3.12, Appendix G.5",
         "holds after repair",
         "infoflow build grid --variant two-layer",
         ("p < infinity; on cell faces all cells of a grid line tie",),
@@ -261,7 +265,7 @@ ENTRIES = (
                 "g^(dn)) of them not 0",
                 "dense_heads",
             ),
-            Erratum("Remark E.1", "refers to G.6", "G.5; and (1/delta)^(dn) hides (2B)^(dn)"),
+            Erratum("Remark E.1", "refers to Appendix G.6", "G.5; and (1/delta)^(dn) hides a factor (2B)^(dn)"),
         ),
         related=("softmax.3.14",),
     ),
@@ -280,7 +284,7 @@ ENTRIES = (
             Erratum(
                 "(G.64)",
                 "a bound with |W_K' W_Q|",
-                "it grows with p while the error falls; use 1-Lipschitz heads",
+                "a bound from 1-Lipschitz heads: (G.64) grows with p while the error falls",
                 "growing_bound",
             ),
             Erratum("Theorem F.2", "p = Omega(n^(5/2))", "p of order n |eta|_1/eps"),
@@ -326,11 +330,11 @@ ENTRIES = (
                 "they must see x_ir as well: the gradient is l'(w.x_i, y_i) x_ir",
                 "lost_factor",
             ),
-            Erratum("(G.66)", "a sum of ReLUs", "with coefficients of both signs", "no_outer_coefficients"),
-            Erratum("G.26", "range bound B_R B_1^2", "|a w.x + b y + c| reaches 3 for B_R = B_1 = 1"),
+            Erratum("(G.66)", "a sum of ReLUs", "a sum with coefficients of both signs", "no_outer_coefficients"),
+            Erratum("G.26", "range bound B_R B_1^2", "at least 3 for B_R = B_1 = 1: |a w.x + b y + c| reaches it"),
             Erratum("4.2, D.4, G.26", "a sum of losses, then a mean", "one of them; here the mean"),
-            Erratum("G.26, L_{h,r}", "block shapes do not add up", "rows a x (d), b y, 1, w (d), 1, c"),
-            Erratum("Section 4", "lasso as an example", "it is neither C^1 nor of the form l(w.x, y)"),
+            Erratum("G.26, L_{h,r}", "blocks whose shapes do not add up", "rows a x (d), b y, 1, w (d), 1, c"),
+            Erratum("Section 4", "lasso as an example", "leave it out: it is neither C^1 nor of the form l(w.x, y)"),
         ),
         related=("softmax.D.1",),
     ),
@@ -410,12 +414,12 @@ ENTRIES = (
             Erratum(
                 "I.2, layer 2",
                 "Lemma I.1 applied to a 0/1 matrix",
-                "ln 0; queries -1 and +1 against a padding key instead",
+                "queries -1 and +1 against a padding key: 0 has no logarithm",
             ),
             Erratum(
                 "I.2, layer 1",
                 "Theorem 3.9 with weights per token",
-                "not available there and not needed: gated copy heads",
+                "gated copy heads: Theorem 3.9 has no weights per token, and is not needed",
             ),
             Erratum(
                 "Theorem I.2",
