@@ -48,4 +48,4 @@ def __getattr__(name: str) -> _typing.Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "targets", "__version__"])
+    return sorted([*__all__, "book", "targets", "__version__"])
