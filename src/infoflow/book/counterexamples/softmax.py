@@ -130,7 +130,7 @@ def shell_measure() -> Finding:
     net = ReluBumps(lambda x: torch.ones_like(x[..., 0]), 2, 5, 0.2)
     x = 2 * torch.rand(100_000, 2, generator=torch.Generator().manual_seed(0), dtype=F64) - 1
     return Finding(
-        "sampled volume of the shells (printed: 0.36)", 4 * float((net.fast(x) < 1).double().mean()), "above", 1.0
+        "measured measure of the shells (printed: 0.36)", 4 * float((net.fast(x) < 1).double().mean()), "above", 1.0
     )
 
 
