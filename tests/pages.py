@@ -4,11 +4,12 @@
     ```python title="mine.py"     is written to that folder (a title with any ending)
     ```console                    lines after `$` are commands, the others what they print
     ```text                       straight after ```python: what it prints; elsewhere it is only shown
+    ```text factor=3              the same, numbers within a factor of 3: training is not the same on every machine
     <!-- nightly -->              before a block: takes long, runs in `make nightly`
     <!-- not run: REASON -->      before a block: needs what a test does not have
 
 In expected output `...` stands for anything in a line, or for any lines. Numbers with a point or an exponent agree
-within a tenth of their size, for searches are bounded by time; whole numbers agree exactly.
+within a tenth, because searches are bounded by time; whole numbers agree exactly.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ FENCE = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MARK = re.compile(r"<!-- (nightly|not run: [^\n]+) -->\s*\Z")
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w])")
 LANGUAGES = {"python", "console", "text", "json", "mermaid"}
-TOLERANCE = 0.1
+TOLERANCE = 1.1
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Block:
     title: str  # of a file that the block is
     code: str
     output: str | None  # what a python block is said to print
+    factor: float  # within which the numbers of the output agree
     mark: str  # "", "nightly" or "not run: REASON"
     line: int
 
@@ -58,12 +60,14 @@ def blocks(page: Path) -> list[Block]:
         between = text[before : match.start()]
         before = match.end()
         if language == "text" and found and found[-1].language == "python" and not between.strip():
-            found[-1] = Block(**{**found[-1].__dict__, "output": code})
+            stated = re.search(r"factor=(\d+)", info)
+            found[-1] = replace(found[-1], output=code, factor=float(stated.group(1)) if stated else TOLERANCE)
             continue
         title = re.search(r'title="([^"]+)"', info)
         mark = MARK.search(between)
         line = text.count("\n", 0, match.start()) + 1
-        found.append(Block(language, title.group(1) if title else "", code, None, mark.group(1) if mark else "", line))
+        name, marked = title.group(1) if title else "", mark.group(1) if mark else ""
+        found.append(Block(language, name, code, None, TOLERANCE, marked, line))
     return found
 
 
@@ -79,7 +83,8 @@ def run_page(page: Path, folder: Path, nightly: bool) -> None:
             (folder / block.title).write_text(block.code, encoding="utf-8")
         elif block.language == "python":
             printed = run_python(block.code, names, where)
-            assert block.output is None or agrees(block.output, printed), f"{where} printed:\n{printed}"
+            same = block.output is None or agrees(block.output, printed, block.factor)
+            assert same, f"{where} printed:\n{printed}"
         elif block.language == "console":
             for command, expected in commands(block.code):
                 printed, code = run_command(command)
@@ -140,11 +145,11 @@ def run_infoflow(words: list[str]) -> tuple[str, int]:
     return printed.getvalue(), 0
 
 
-def agrees(expected: str, printed: str) -> bool:
+def agrees(expected: str, printed: str, factor: float = TOLERANCE) -> bool:
     """Whether what was printed is what the page says; a page that says nothing agrees with anything."""
     wanted = [line.rstrip() for line in expected.strip("\n").splitlines()]
     got = [line.rstrip() for line in printed.strip("\n").splitlines() if not progress(line)]
-    return not wanted or _lines(tuple(wanted), tuple(got))
+    return not wanted or _lines(tuple(wanted), tuple(got), factor)
 
 
 def progress(line: str) -> bool:
@@ -152,22 +157,22 @@ def progress(line: str) -> bool:
 
 
 @cache
-def _lines(wanted: tuple[str, ...], got: tuple[str, ...]) -> bool:
+def _lines(wanted: tuple[str, ...], got: tuple[str, ...], factor: float) -> bool:
     if not wanted:
         return not got
     if wanted[0].strip() == "...":
-        return any(_lines(wanted[1:], got[skip:]) for skip in range(len(got) + 1))
-    return bool(got) and same_line(wanted[0], got[0]) and _lines(wanted[1:], got[1:])
+        return any(_lines(wanted[1:], got[skip:], factor) for skip in range(len(got) + 1))
+    return bool(got) and same_line(wanted[0], got[0], factor) and _lines(wanted[1:], got[1:], factor)
 
 
-def same_line(wanted: str, got: str) -> bool:
+def same_line(wanted: str, got: str, factor: float) -> bool:
     """Equal words, numbers that agree, `...` for anything; runs of spaces count as one."""
     parts = [" ".join(part.split()) for part in wanted.split("...")]
     got = " ".join(got.split())
     numbers: list[str] = []
     pattern = ".*?".join(_pattern(part, numbers) for part in parts)
     match = re.fullmatch(r"\s*" + pattern.replace(".*?", r"\s*.*?\s*") + r"\s*", got)
-    return match is not None and all(map(close, numbers, match.groups()))
+    return match is not None and all(close(*pair, factor) for pair in zip(numbers, match.groups(), strict=True))
 
 
 def _pattern(text: str, numbers: list[str]) -> str:
@@ -180,9 +185,10 @@ def _pattern(text: str, numbers: list[str]) -> str:
     return "".join([*pieces, re.escape(text[last:])])
 
 
-def close(wanted: str, got: str) -> bool:
+def close(wanted: str, got: str, factor: float) -> bool:
     if wanted == got:
         return True
     if not re.search(r"[.e]", wanted):
         return False
-    return abs(float(wanted) - float(got)) <= TOLERANCE * abs(float(wanted))
+    one, other = float(wanted), float(got)
+    return one * other > 0 and 1 / factor <= one / other <= factor

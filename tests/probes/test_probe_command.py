@@ -176,3 +176,18 @@ def test_real_packages():
     keep: list = []
     infoflow.probes.record(reactions.model, inputs).feed(keep.append)
     assert [step.weights.shape[1] for step in keep] == [8] * 12
+
+
+def test_sets_and_recovery_are_shown_and_the_report_opens_with_picture_and_words(tmp_path):
+    built = infoflow.build("min_pair:d=3", T=8, eps=0.1).save(tmp_path / "net.safetensors")
+    words = [str(built), "--sets", "--recover", "--documents", "8", "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(command, words, catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "recovery error of a key's token" in done.stdout
+    assert "information sets: positions that reach a state" in done.stdout
+    found = json.loads((tmp_path / "out" / "probe.json").read_text())
+    sizes = [row["size"] for row in found["effective_sets"]["patterns"]]
+    assert f"{sizes[-1]:.1f}" in done.stdout
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert page.index("<svg") < page.index("<p>Of 2 heads in 2 layers, 1 looks at one key, chosen by content (max)")
+    assert page.index("<p>Of 2 heads") < page.index("<pre>")

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from infoflow.probes.tasks import Task
 
 
+ABOUT = (
+    "A head looks back over the tokens (its keys) and mixes some of them into the state of a position. A label is one "
+    "word for how it chooses them; below it stand the scores the labels come from and what they are worth."
+)
+
+
 @click.command()
 @click.argument("source", metavar="PATH_OR_PACKAGE")
 @click.option("--text", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Text, plain or gzipped.")
@@ -146,16 +152,19 @@ def write_report(found: "Probe", name: str, out: Path) -> list[Path]:
     from infoflow.report import html, style
 
     figures = {"heads": (found.figure(), "One cell per head: the colour is the label, the number its score.")}
+    section = html.Section("Heads")
     if found.interventions is not None:
         figures["costs"] = (cost_bars(found.interventions), "All heads forced into one mode, held-out documents.")
     if found.joint is not None:
         figures["joint"] = (joint_curve(found.joint), "Heads forced one after another, cheapest joint loss first.")
     if found.recovered is not None:
         figures["recovery"] = (recovery_bars(found.recovered), "Normalised recovery error (56), mean over heads.")
-    section = html.Section("Heads").code(str(found))
     written = []
     for key, (made, caption) in figures.items():
         section.figure(key, made, caption)
+        if key == "heads":  # the page opens with the picture and what it says in words
+            section.text(found.in_words()).text(ABOUT)
         written += style.save(made, out / key, ("svg",))
+    section.code(str(found))
     page = html.write(out / "report.html", f"Heads of {name}", "Labels, and what they are worth.", [section])
     return [*written, Path(page)]

@@ -58,6 +58,33 @@ class Probe(Shown):
         joint = [] if self.joint is None else [self.joint.summary(budget)["interval"][1] for budget in BUDGETS]
         return any(high < 0 for high in (*costs, *joint))
 
+    def in_words(self) -> str:
+        """What was found, in one paragraph."""
+        total = len(self.heads)
+        counts = Counter(head.label for head in self.heads).most_common()
+        found = ", ".join(f"{number} {_plural(number)} {MEANING[label]} ({label})" for label, number in counts)
+        said = [f"Of {total} heads in {1 + max(head.layer for head in self.heads)} layers, {found}."]
+        if _unsure(self.heads):
+            said.append(
+                f"{sum(head.stability < FIRM for head in self.heads)} of these labels may change on other text."
+            )
+        if self.interventions is not None:
+            costs = self.interventions.all_heads()
+            cheapest = min(costs.values(), key=lambda cost: cost.cost)
+            said.append(
+                f"Forcing every head into one mode costs least as {cheapest.mode}: {cheapest.cost:.3g} "
+                f"{self.interventions.unit} on held-out documents."
+            )
+        if self.recovered is not None:
+            first, other = (_mean([row.error for row in self.recovered if row.rank == rank]) for rank in (1, "random"))
+            said.append(
+                f"The token a head looks at is recovered with error {first:.2f}, a random one with {other:.2f}."
+            )
+        if self.sets is not None:
+            last = self.sets.gradients[-1][0] if self.sets.gradients is not None else self.sets.patterns[-1][0]
+            said.append(f"In the last layer a state depends on about {last:.1f} positions.")
+        return " ".join(said)
+
     def figure(self) -> "Figure":
         from infoflow.probes.figures import head_map
 
@@ -71,6 +98,10 @@ class Probe(Shown):
             parts.append(_cost_table(self.interventions))
         if self.joint is not None:
             parts.append(_joint_table(self.joint))
+        if self.recovered is not None:
+            parts.append(_recovery_table(self.recovered))
+        if self.sets is not None:
+            parts.append(_sets_table(self.sets))
         if self._better_forced():
             parts.append("negative costs: the forced model does better, so this is no text the model was made for")
         return "\n\n".join(parts)
@@ -166,3 +197,34 @@ def _joint_table(path: JointPath) -> str:
         share = f"{found['forced']:3d} of {found['of']}"
         rows.append(f"  {budget:<5} {share}  cost {found['cost']:.4f} [{low:.4f}, {high:.4f}]  {modes}")
     return "\n".join(rows)
+
+
+def _recovery_table(rows: list[Recovered]) -> str:
+    """(56) by layer, the mean over heads: how badly a linear map finds a key's token in the state after attention."""
+    ranks = list(dict.fromkeys(row.rank for row in rows))
+    names = {1: "largest score", 2: "second", "random": "random key"}
+    shown = ["recovery error of a key's token from the state after attention, mean over heads (0: found, 1: lost)"]
+    shown.append("  layer  " + "  ".join(f"{names.get(rank, f'rank {rank}'):>13}" for rank in ranks))
+    for layer in sorted({row.layer for row in rows}):
+        means = [_mean([row.error for row in rows if (row.layer, row.rank) == (layer, rank)]) for rank in ranks]
+        shown.append(f"  {layer + 1:5d}  " + "  ".join(f"{mean:13.3f}" for mean in means))
+    return "\n".join(shown)
+
+
+def _sets_table(found: EffectiveSets) -> str:
+    """Sizes of information sets by layer, measured in two ways, beside the framework's estimate."""
+    rows = [f"information sets: positions that reach a state (weights and gradients of at least {found.threshold:g})"]
+    rows.append("  layer  by patterns  by gradients  estimate from labels")
+    for layer, (size, _, _) in enumerate(found.patterns):
+        slopes = "-" if found.gradients is None else f"{found.gradients[layer][0]:.1f}"
+        estimate = "-" if found.estimate is None else str(found.estimate[layer])
+        rows.append(f"  {layer + 1:5d}  {size:11.1f}  {slopes:>12}  {estimate:>20}")
+    return "\n".join(rows)
+
+
+def _plural(number: int) -> str:
+    return "looks at" if number == 1 else "look at"
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
