@@ -71,8 +71,27 @@ def blocks(page: Path) -> list[Block]:
     return found
 
 
+@contextlib.contextmanager
+def importable(folder: Path) -> Iterator[None]:
+    """Files of the folder can be imported, and are forgotten afterwards: another page has its own mine.py."""
+    known = set(sys.modules)
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        for name in set(sys.modules) - known:
+            if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
+                del sys.modules[name]
+
+
 def run_page(page: Path, folder: Path, nightly: bool) -> None:
     """Run the blocks of a page in `folder`; AssertionError names the line of the page."""
+    with importable(folder):
+        _run_blocks(page, folder, nightly)
+
+
+def _run_blocks(page: Path, folder: Path, nightly: bool) -> None:
     names: dict[str, Any] = {"__name__": "__page__"}
     for block in blocks(page):
         where = f"{page.relative_to(ROOT)}, line {block.line}"
