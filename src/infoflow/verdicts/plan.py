@@ -94,7 +94,8 @@ def plan(
     options = _pareto([_option(target, T, *item) for item in found])
     height = max(max(term.height) for term in layouts[0].form.terms) + 1
     reasons = [
-        f"no fewer than {height} layer{'s' * (height > 1)}: the tallest tree has height {height - 1}, a message per layer, then a read",
+        f"no fewer than {height} layer{'s' * (height > 1)}: the tallest tree has height {height - 1}, a message per "
+        "layer, then a read",
         "in every schedule each head is needed: lowering any one leaves a message or a read without a place",
         "embeddings are the least that hold what is carried and retrieved; widths follow from eps (see predict)",
     ]
