@@ -10,8 +10,8 @@ import infoflow as iflow
 from infoflow.construct.codec import codec
 from infoflow.construct.rank_one.context_map import ContextMap
 from infoflow.construct.rank_one.equivariant import approximate_equivariant, function_named
+from infoflow.construct.rank_one.equivariant_proof import save_equivariant
 from infoflow.construct.rank_one.memorize import memorize
-from infoflow.construct.rank_one.off_ramps import save_equivariant
 from infoflow.construct.rank_one.saving import save_memorizer
 from infoflow.construct.single_heads import single_head
 from infoflow.construct.softmax_attention import (
@@ -22,7 +22,7 @@ from infoflow.construct.softmax_attention import (
 )
 from infoflow.construct.softmax_attention.expression import parse
 from infoflow.construct.softmax_attention.saving import save_descent, save_grid, save_truncated_linear
-from infoflow.construct.softmax_attention.trajectory import Problem
+from infoflow.construct.softmax_attention.trajectory import DescentProblem
 from infoflow.targets import d_retrieval
 
 MAKERS: dict[str, Callable[[Path], Path]] = {}
@@ -188,7 +188,7 @@ def _descent(path: Path, loss: str) -> Path:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(2, 8, generator=generator, dtype=torch.float64)
     y = (x[0] - 2 * x[1]).sign() if loss == "logistic" else x[0] - 2 * x[1]
-    data = Problem(x, y, torch.zeros(2, dtype=torch.float64))
+    data = DescentProblem(x, y, torch.zeros(2, dtype=torch.float64))
     return save_descent(in_context_gd(loss, 2, 8, 0.2, 4, data=data, ridge=0.1, p=64), path)
 
 

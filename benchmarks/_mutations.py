@@ -6,6 +6,7 @@ left alone: f-strings, docstrings, annotations, and what stands inside a `raise`
 
 import ast
 import copy
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,11 +24,17 @@ EXTREMA = {"max": "min", "amax": "amin", "maximum": "minimum", "argmax": "argmin
 EXTREMA |= {small: large for large, small in EXTREMA.items()}
 KEPT = {"append", "extend", "add", "update"}  # statements that only add to what is there
 WORDS = (ast.JoinedStr, ast.Raise, ast.Assert)
-# Files that have moved since their mutants were drawn: where they stood then, so that draw and results stay theirs.
+# What has moved or been renamed since the mutants were drawn: its name then, so that draw and results stay theirs.
 FORMER = {
     f"compiler/{name}.py": f"construct/{name}.py" for name in ("verification", "certification", "coverage", "outer")
 }
 FORMER |= {"book/statements/proposition_two.py": "refutations/proposition_two.py"}
+FORMER_NAMES = {"UnitBundle": "Fan", "bundle": "fan", "bundles": "fans", "bundle_error": "fan_error",
+                "RankOneHead": "Head",
+                "bundle_at_zero": "fan_at_zero", "displaced": "slip", "unwanted": "stray", "value_error": "stray",
+                "embedding_error": "stray", "with_stored_errors": "with_strays", "WiredHead": "Head",
+                "_embedding_error": "_embedding_stray"}  # fmt: skip
+RENAMED = re.compile(rf"\b({'|'.join(FORMER_NAMES)})\b")
 Edit = tuple[str, ast.AST, str]  # operator, the node, the text in its place
 
 
@@ -46,14 +53,9 @@ class Mutant:
 
     @property
     def key(self) -> str:
-        parts = (
-            FORMER.get(self.module, self.module),
-            self.function,
-            self.operator,
-            self.before,
-            self.after,
-            str(self.number),
-        )
+        changed = (self.function, self.operator, self.before, self.after)
+        texts = (RENAMED.sub(lambda found: FORMER_NAMES[found.group()], text) for text in changed)
+        parts = (FORMER.get(self.module, self.module), *texts, str(self.number))
         return sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 

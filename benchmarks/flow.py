@@ -17,7 +17,7 @@ import numpy as np
 
 from infoflow import Architecture, targets
 from infoflow.files import write_json
-from infoflow.flow.sets import MaxHead, RowScores, Slot, State, simulate, sizes
+from infoflow.flow.sets import LayerInput, MaxHead, RowScores, Slot, simulate, sizes
 from infoflow.flow.trace import trace
 from infoflow.provenance import provenance
 from infoflow.verdicts.predict import predict
@@ -61,7 +61,7 @@ def long_flow(T: int = 4096, layers: int = 8, heads: int = 8, d: int = 4) -> dic
     def head() -> MaxHead:
         A = rng.standard_normal((d, d))
 
-        def scores(state: State) -> RowScores:
+        def scores(state: LayerInput) -> RowScores:
             keys = np.ascontiguousarray((state.X @ A).T)
             return lambda rows: state.X[np.minimum(rows, T - 1)] @ keys
 

@@ -23,7 +23,7 @@ import torch
 from infoflow.construct.rank_one import certificate, equivariant, projection, scales
 from infoflow.construct.rank_one.context_map import ContextMap
 from infoflow.construct.rank_one.contexts import Contexts, contexts_of
-from infoflow.construct.rank_one.head import Head, attention_average
+from infoflow.construct.rank_one.head import RankOneHead, attention_average
 from infoflow.construct.rank_one.memorize import memorize
 from infoflow.construct.rank_one.network import rank_one_config
 from infoflow.construct.rank_one.separation import same_token_gap, separation
@@ -113,7 +113,7 @@ def _at_twice_the_scale(contexts: Contexts) -> float:
     v, w = scales.sufficient_directions(contexts, 0)
     n = scales.largest_set(contexts)
     beta = scales.sufficient_scale(contexts, v, w) * (2 * math.log(n) + 3) / (math.log(n) + 2)
-    head = Head(v, beta * w, v)
+    head = RankOneHead(v, beta * w, v)
     s = attention_average(contexts, contexts.vocabulary @ v, contexts.vocabulary @ head.query)
     pair = same_token_gap(contexts.query, s)
     found = certificate.certify_gap(contexts, head, s, pair.gap if pair else None)

@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 
+from infoflow.cost import cores
 from infoflow.files import write_json
 from infoflow.forecasts import families
 from infoflow.forecasts.cells import ARCHITECTURES, draw_cells
 from infoflow.provenance import provenance
 from infoflow.train import local
 from infoflow.train.fit import Run, fit_many
-from infoflow.train.plan import cores
 
 SEEDS = 4
 

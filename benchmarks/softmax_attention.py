@@ -15,7 +15,7 @@ import torch
 from infoflow.construct.softmax_attention.descent import in_context_gd
 from infoflow.construct.softmax_attention.descent_layer import explicit_step, state
 from infoflow.construct.softmax_attention.grid import grid_approximator
-from infoflow.construct.softmax_attention.trajectory import Problem
+from infoflow.construct.softmax_attention.trajectory import DescentProblem
 from infoflow.construct.softmax_attention.truncated_linear import truncated_linear
 from infoflow.files import write_json
 from infoflow.provenance import provenance
@@ -103,11 +103,11 @@ def grids() -> dict[str, Any]:
     return result
 
 
-def regression(d: int, n: int, labels: bool) -> Problem:
+def regression(d: int, n: int, labels: bool) -> DescentProblem:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(d, n, generator=generator, dtype=F64) / math.sqrt(d)
     y = torch.randn(d, generator=generator, dtype=F64) @ x + 0.3 * torch.randn(n, generator=generator, dtype=F64)
-    return Problem(x, torch.sign(y) if labels else y, torch.zeros(d, dtype=F64))
+    return DescentProblem(x, torch.sign(y) if labels else y, torch.zeros(d, dtype=F64))
 
 
 def descents() -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import torch
 
 from infoflow.construct.softmax_attention import (
-    Problem,
+    DescentProblem,
     grid_approximator,
     in_context_gd,
     multi_head_truncated_linear,
@@ -40,7 +40,7 @@ for variant in ("two-layer", "quadratic"):
 # 5. Gradient descent in context: examples and weights are the input, each layer makes one step.
 generator = torch.Generator().manual_seed(1)
 x = torch.randn(3, 20, generator=generator)
-data = Problem(x, torch.tensor([1.0, -2.0, 0.5]) @ x, torch.zeros(3))
+data = DescentProblem(x, torch.tensor([1.0, -2.0, 0.5]) @ x, torch.zeros(3))
 descent = in_context_gd("squared", 3, 20, eta=0.5, steps=200, data=data, ridge=0.1)
 run = descent.run(data)
 closed = torch.linalg.solve(x @ x.mT / 20 + 0.1 * torch.eye(3), x @ data.y / 20)

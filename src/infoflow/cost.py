@@ -9,6 +9,7 @@ a call that cannot be resumed. A call above 20 seconds says on standard error ho
 """
 
 import math
+import os
 import sys
 from pathlib import Path
 
@@ -135,3 +136,8 @@ def _address_space() -> int | None:
         return limit - int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
     except (OSError, ValueError):
         return None
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infoflow.certificates.balls import enclose
-from infoflow.certificates.measured import Fan, fan_at_zero, fan_error, group
+from infoflow.certificates.measured import UnitBundle, bundle_at_zero, bundle_error, group
 from infoflow.certificates.rules import circle_maximum, measured_rule, rule_bias
 from infoflow.compiler.blocks import Piece, choose, units
 
@@ -19,14 +19,14 @@ def made(power, radii, gain, tolerance):
     return choice, units(piece)
 
 
-def true_error(fan, seed=0):
+def true_error(bundle, seed=0):
     rng = np.random.default_rng(seed)
-    n = len(fan.radii)
+    n = len(bundle.radii)
     y = rng.uniform(-1, 1, (4000, n))
     y[: 2**n] = list(product((-1, 1), repeat=n))
-    y *= fan.radii
-    wanted = sum(gain * (y ** np.array(e)).prod(1) for e, gain in fan.monomials.items())
-    value = np.tanh(y @ fan.slopes.T + fan.biases) @ fan.outputs - np.tanh(fan.bias) * fan.outputs.sum()
+    y *= bundle.radii
+    wanted = sum(gain * (y ** np.array(e)).prod(1) for e, gain in bundle.monomials.items())
+    value = np.tanh(y @ bundle.slopes.T + bundle.biases) @ bundle.outputs - np.tanh(bundle.bias) * bundle.outputs.sum()
     return float(np.abs(value - wanted).max())
 
 
@@ -34,12 +34,12 @@ def true_error(fan, seed=0):
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-4])
 def test_stored_units_give_the_bound_of_their_rule(power, radii, gain, tolerance):
     choice, (hidden, biases, outputs) = made(power, radii, gain, tolerance)
-    fan = Fan(hidden, biases, outputs, {(1,) * power: gain}, radii, rule_bias(power))
-    assert true_error(fan) <= fan_error(fan)
-    assert fan_error(fan) == pytest.approx(choice.error, rel=1e-6)
+    bundle = UnitBundle(hidden, biases, outputs, {(1,) * power: gain}, radii, rule_bias(power))
+    assert true_error(bundle) <= bundle_error(bundle)
+    assert bundle_error(bundle) == pytest.approx(choice.error, rel=1e-6)
     assert len(outputs) == choice.neurons
     assert np.abs(outputs).max() <= 1.0
-    assert fan_at_zero(fan) < 1e-10
+    assert bundle_at_zero(bundle) < 1e-10
 
 
 @settings(max_examples=60, deadline=None)
@@ -56,9 +56,9 @@ def test_a_changed_unit_never_escapes_the_bound(seed, where, change, power):
         biases[unit] += change
     else:
         outputs[unit] += change
-    fan = Fan(hidden, biases, outputs, {(1,) * power: 1.0}, (0.5, 0.3)[:power], rule_bias(power))
-    assert true_error(fan, seed) <= fan_error(fan)
-    assert left_at_zero(fan) <= fan_at_zero(fan)
+    bundle = UnitBundle(hidden, biases, outputs, {(1,) * power: 1.0}, (0.5, 0.3)[:power], rule_bias(power))
+    assert true_error(bundle, seed) <= bundle_error(bundle)
+    assert left_at_zero(bundle) <= bundle_at_zero(bundle)
 
 
 @settings(max_examples=30, deadline=None)
@@ -66,25 +66,25 @@ def test_a_changed_unit_never_escapes_the_bound(seed, where, change, power):
 def test_what_any_units_leave_at_zero_is_bounded(seed, count):
     rng = np.random.default_rng(seed)
     slopes, outputs, bias = rng.uniform(-1, 1, (count, 3)), rng.normal(size=count), rule_bias(3)
-    fan = Fan(slopes, bias + rng.normal(size=count) / 10, outputs, {(1, 1, 1): 1.0}, (0.3, 0.2, 0.5), bias)
-    assert 0 < left_at_zero(fan) <= fan_at_zero(fan)
+    bundle = UnitBundle(slopes, bias + rng.normal(size=count) / 10, outputs, {(1, 1, 1): 1.0}, (0.3, 0.2, 0.5), bias)
+    assert 0 < left_at_zero(bundle) <= bundle_at_zero(bundle)
 
 
-def left_at_zero(fan):
-    """The largest |fan - constant| over a grid of the box where the first variable is 0."""
-    rest = [np.linspace(-r, r, 21) for r in fan.radii[1:]]
+def left_at_zero(bundle):
+    """The largest |bundle - constant| over a grid of the box where the first variable is 0."""
+    rest = [np.linspace(-r, r, 21) for r in bundle.radii[1:]]
     y = np.array([(0.0, *others) for others in product(*rest)])
-    value = np.tanh(y @ fan.slopes.T + fan.biases) @ fan.outputs - np.tanh(fan.bias) * fan.outputs.sum()
+    value = np.tanh(y @ bundle.slopes.T + bundle.biases) @ bundle.outputs - np.tanh(bundle.bias) * bundle.outputs.sum()
     return float(np.abs(value).max())
 
 
 def test_a_small_change_costs_little():
     _, (hidden, biases, outputs) = made(2, (0.5, 0.4), 1.0, 1e-3)
-    base = fan_error(Fan(hidden, biases, outputs, {(1, 1): 1.0}, (0.5, 0.4), rule_bias(2)))
+    base = bundle_error(UnitBundle(hidden, biases, outputs, {(1, 1): 1.0}, (0.5, 0.4), rule_bias(2)))
     hidden[3, 1] += 1e-6
     biases[5] -= 1e-6
     outputs[7] += 1e-6
-    changed = fan_error(Fan(hidden, biases, outputs, {(1, 1): 1.0}, (0.5, 0.4), rule_bias(2)))
+    changed = bundle_error(UnitBundle(hidden, biases, outputs, {(1, 1): 1.0}, (0.5, 0.4), rule_bias(2)))
     assert base < changed < base + 1e-5
 
 
@@ -92,8 +92,8 @@ def test_units_along_one_direction_are_one_group_without_slip():
     """(1, 1/3) is no number of nine digits; the direction that is kept is the units' own."""
     slopes = np.outer([0.5, -0.25, 1.0], [1.0, 1 / 3])
     bias = rule_bias(2)
-    fan = Fan(slopes, np.full(3, bias), np.ones(3), {(1, 1): 1.0}, (0.5, 0.5), bias)
-    (found,), slip = group(fan)
+    bundle = UnitBundle(slopes, np.full(3, bias), np.ones(3), {(1, 1): 1.0}, (0.5, 0.5), bias)
+    (found,), slip = group(bundle)
     assert slip < 1e-15
     assert found.direction == pytest.approx([1.0, 1 / 3], rel=1e-15)
     assert sorted(found.slopes) == pytest.approx([-0.25, 0.5, 1.0], rel=1e-15)
@@ -105,19 +105,19 @@ def test_a_fan_along_one_direction_has_the_error_of_its_rule(share):
     radius = share * circle_maximum(0.0)[0]
     slopes, outputs = np.array([1.0, 0.5]), np.array([0.7, -0.2])
     rule = measured_rule(1, 0.0, slopes, outputs)
-    fan = Fan(slopes[:, None], np.zeros(2), outputs, {(1,): 1.0}, (radius,), 0.0)
-    assert rule.error(radius) == pytest.approx(fan_error(fan), rel=1e-9, abs=0)
+    bundle = UnitBundle(slopes[:, None], np.zeros(2), outputs, {(1,): 1.0}, (radius,), 0.0)
+    assert rule.error(radius) == pytest.approx(bundle_error(bundle), rel=1e-9, abs=0)
     pytest.importorskip("flint")
-    assert enclose(fan).upper == pytest.approx(fan_error(fan), rel=0.02)
-    assert enclose(fan).lower <= fan_error(fan)
+    assert enclose(bundle).upper == pytest.approx(bundle_error(bundle), rel=0.02)
+    assert enclose(bundle).lower <= bundle_error(bundle)
 
 
 def test_one_variable_leaves_its_biases_alone_at_zero():
     bias = rule_bias(2)
     for moved in (0.0, 0.125, -0.125):
         biases = bias + np.array([moved, 0.0])
-        fan = Fan(np.array([[1.0], [0.5]]), biases, np.array([2.0, -3.0]), {(2,): 1.0}, (0.3,), bias)
-        assert fan_at_zero(fan) == pytest.approx(2 * abs(moved), rel=1e-12, abs=0)
+        bundle = UnitBundle(np.array([[1.0], [0.5]]), biases, np.array([2.0, -3.0]), {(2,): 1.0}, (0.3,), bias)
+        assert bundle_at_zero(bundle) == pytest.approx(2 * abs(moved), rel=1e-12, abs=0)
 
 
 def test_a_monomial_that_nobody_wants_is_counted_in_balls_too():
@@ -125,8 +125,8 @@ def test_a_monomial_that_nobody_wants_is_counted_in_balls_too():
     pytest.importorskip("flint")
     bias = rule_bias(2)
     slopes = np.array([[0.4, 0.0], [-0.4, 0.0]])
-    fan = Fan(slopes, np.full(2, bias), np.array([1.0, 1.0]), {(1, 1): 0.25}, (0.3, 0.2), bias)
-    assert true_error(fan) <= enclose(fan).upper == pytest.approx(fan_error(fan), rel=1e-6, abs=0)
+    bundle = UnitBundle(slopes, np.full(2, bias), np.array([1.0, 1.0]), {(1, 1): 0.25}, (0.3, 0.2), bias)
+    assert true_error(bundle) <= enclose(bundle).upper == pytest.approx(bundle_error(bundle), rel=1e-6, abs=0)
 
 
 def test_what_is_left_at_zero_counts_the_orders_that_are_not_summed():
@@ -134,9 +134,11 @@ def test_what_is_left_at_zero_counts_the_orders_that_are_not_summed():
     bias = rule_bias(2)
     radius, maximum = circle_maximum(bias)
     for share in (0.97, 1.5):
-        fan = Fan(np.array([[0.1, 1.0]]), np.array([bias]), np.ones(1), {(1, 1): 1.0}, (0.1, share * radius), bias)
+        bundle = UnitBundle(
+            np.array([[0.1, 1.0]]), np.array([bias]), np.ones(1), {(1, 1): 1.0}, (0.1, share * radius), bias
+        )
         if share > 1:
-            assert fan_at_zero(fan) == np.inf
+            assert bundle_at_zero(bundle) == np.inf
         else:
             tail = maximum * share**161 / (1 - share)
-            assert fan_at_zero(fan) > max(left_at_zero(fan), tail)
+            assert bundle_at_zero(bundle) > max(left_at_zero(bundle), tail)

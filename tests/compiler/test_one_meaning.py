@@ -13,7 +13,7 @@ import infoflow as iflow
 from infoflow.cli import cli
 from infoflow.construct.codec import codec
 from infoflow.construct.rank_one import equivariant as eq
-from infoflow.construct.rank_one import off_ramps
+from infoflow.construct.rank_one import equivariant_proof
 from infoflow.construct.rank_one.context_map import ContextMap
 from infoflow.construct.rank_one.memorize import memorize
 from infoflow.construct.rank_one.saving import save_memorizer
@@ -51,7 +51,9 @@ def save_squares(path):
 
 
 def save_step(path):
-    return off_ramps.save_equivariant(eq.approximate_equivariant(eq.FUNCTIONS["wave"], 1, 2, 4), "wave", "centre", path)
+    return equivariant_proof.save_equivariant(
+        eq.approximate_equivariant(eq.FUNCTIONS["wave"], 1, 2, 4), "wave", "centre", path
+    )
 
 
 def save_occupancy(path):

@@ -8,10 +8,10 @@ import torch
 
 import infoflow as iflow
 from infoflow.certificates.balls import enclose
-from infoflow.certificates.measured import Fan, fan_at_zero, fan_error
-from infoflow.certificates.rules import circle_maximum, measured_rule, rule_bias, taylor
+from infoflow.certificates.measured import UnitBundle, bundle_at_zero, bundle_error
+from infoflow.certificates.rules import UNIT, circle_maximum, measured_rule, rule_bias, taylor
 from infoflow.commands.own_code import asked_target
-from infoflow.compiler.blocks import UNIT, Block, Piece
+from infoflow.compiler.blocks import Block, Piece
 from infoflow.compiler.propagation import no_errors, propagate
 from infoflow.compiler.verification import (
     _blank_plan,
@@ -20,7 +20,7 @@ from infoflow.compiler.verification import (
     gain_of,
     layout_of,
     read,
-    with_strays,
+    with_stored_errors,
 )
 from infoflow.compiler.wiring import wire
 from infoflow.compiler.writer import coordinates, write
@@ -44,12 +44,12 @@ def test_orders_beyond_the_table_are_counted(power):
     bias = rule_bias(power)
     radius = 0.99 * circle_maximum(bias)[0]
     slopes, outputs = np.array([1.0, 0.5]), np.array([0.7, -0.2])
-    fan = Fan(slopes[:, None], np.full(2, bias), outputs, {(power,): 1.0}, (radius,), bias)
+    bundle = UnitBundle(slopes[:, None], np.full(2, bias), outputs, {(power,): 1.0}, (radius,), bias)
     needed = whole_series(bias, slopes, outputs, power, radius)
     tabulated = needed - float(np.abs(taylor(bias, BEYOND)[161:] * radius ** np.arange(161, BEYOND + 1)).sum()) / 10
-    assert tabulated < needed <= fan_error(fan)
+    assert tabulated < needed <= bundle_error(bundle)
     pytest.importorskip("flint")
-    assert needed <= enclose(fan).upper
+    assert needed <= enclose(bundle).upper
 
 
 def test_a_rule_counts_them_too():
@@ -90,7 +90,7 @@ def test_a_small_change_of_a_logit_is_counted(tensor):
     size[coordinates(layout, 0)] = coordinate_bounds(wiring, 0)
     partner = getattr(expected.attentions[0], "key" if tensor == "query" else "query")[0, row].numpy()
     logit = 1e-10 * size[column] * float(np.abs(partner) @ size)  # attained by tokens at the corners
-    (before,), (after,) = wiring.heads[0], with_strays(wiring, network, expected).heads[0]
+    (before,), (after,) = wiring.heads[0], with_stored_errors(wiring, network, expected).heads[0]
     assert logit > 0
     assert after.defect - before.defect >= 2 * logit / before.kappa
 
@@ -113,7 +113,7 @@ def test_the_slope_of_a_table_times_the_blur_of_its_argument_is_counted(sign):
 def made_head(made):
     spread = made.spread
     output = spread.amplitude * spread.readout / float(spread.readout @ spread.readout)
-    return memory.Head(spread.key, spread.query, output)
+    return memory.WiredHead(spread.key, spread.query, output)
 
 
 def test_a_moved_constant_moves_the_cls_too():
@@ -134,23 +134,25 @@ def test_a_moved_constant_moves_the_cls_too():
 
 @pytest.mark.parametrize("power", [1, 2])
 def test_an_output_of_units_is_bounded_by_the_sum_it_states(power):
-    """error = fans + |constant - wanted| + u A (4 (inputs + 4) + 6 + width), A the sum of all amplitudes. At the CLS
-    the input is 0: the fans at 0, the same constant, and that rounding unless odd units add exact zeros."""
+    """error = bundles + |constant - wanted| + u A (4 (inputs + 4) + 6 + width), A the sum of all amplitudes. At the CLS
+    the input is 0: the bundles at 0, the same constant, and that rounding unless odd units add exact zeros."""
     slope, weights, constant = 1e-7, np.array([0.5, -0.25]), 0.3
     bias = rule_bias(power)
     gain = float(taylor(bias)[power] * weights.sum() * slope**power)
     piece = Piece(0, gain, np.array([[1.0, 0.0]] * power), (0.0,) * power, (1.0,) * power, (1.0,) * power)
     wanted = constant + math.fsum(weights) * math.tanh(bias) + 1e-9
-    block, fans = Block(2, 1, [piece], {0: wanted}), []
+    block, bundles = Block(2, 1, [piece], {0: wanted}), []
     units = np.array([[slope, 0.0]] * 2), np.full(2, bias), weights
     nothing = np.zeros(2)
     found = _Reader._rule_output(
-        None, block, 0, [piece], units, constant, np.arange(2), np.ones(2), nothing, nothing, fans
+        None, block, 0, [piece], units, constant, np.arange(2), np.ones(2), nothing, nothing, bundles
     )
     rounding = UNIT * (0.75 + 0.3) * (4 * (1 + 4) + 6 + 2)
-    (fan,) = fans
-    assert found[0] - fan_error(fan) - 1e-9 == pytest.approx(rounding, rel=0.01, abs=0)
-    assert found[1] - fan_at_zero(fan) - 1e-9 == pytest.approx(rounding if power == 2 else 0.0, rel=0.01, abs=1e-16)
+    (bundle,) = bundles
+    assert found[0] - bundle_error(bundle) - 1e-9 == pytest.approx(rounding, rel=0.01, abs=0)
+    assert found[1] - bundle_at_zero(bundle) - 1e-9 == pytest.approx(
+        rounding if power == 2 else 0.0, rel=0.01, abs=1e-16
+    )
 
 
 @pytest.mark.parametrize("domain", [(3.0, 4.0), (-4.0, -3.0), (-1.0, 4.0)])
@@ -178,7 +180,7 @@ def test_a_small_change_of_an_embedding_is_counted():
     (linear,) = network.encoder.maps
     linear.weight.data[0] += 1e-10
     linear.bias.data[0] += 3e-10
-    assert with_strays(wiring, network, expected).stray == pytest.approx(5e-10, rel=1e-5, abs=0)
+    assert with_stored_errors(wiring, network, expected).embedding_error == pytest.approx(5e-10, rel=1e-5, abs=0)
 
 
 @pytest.mark.parametrize("spelling", ["pairwise_max:D=2,d=2", "chain:length=3,d=1", "kth_largest:k=2,d=1", "recall"])
@@ -260,7 +262,7 @@ def test_a_small_change_of_a_value_that_is_read_is_counted():
     at = next(i for i, heads in enumerate(wiring.heads) if any(head.units for head in heads))
     head = next(head for head in wiring.heads[at] if head.units)
     network.attentions[at].value.data[head.job.head, 0] += 1e-10
-    after = next(h for h in with_strays(wiring, network, expected).heads[at] if h.job.head == head.job.head)
+    after = next(h for h in with_stored_errors(wiring, network, expected).heads[at] if h.job.head == head.job.head)
     assert after.value_defect - head.value_defect >= 0.99e-10 / min(head.units)
 
 

@@ -17,7 +17,7 @@ from infoflow.construct.rank_one import certificate as ce
 from infoflow.construct.rank_one import contexts as cx
 from infoflow.construct.rank_one import scales
 from infoflow.construct.rank_one.context_map import ContextMap, separable
-from infoflow.construct.rank_one.head import Head, attention_average, dyadic_shares
+from infoflow.construct.rank_one.head import RankOneHead, attention_average, dyadic_shares
 from infoflow.construct.rank_one.separation import check_contextual_mapping, same_token_gap
 from infoflow.errors import InfoFlowError
 from infoflow.nn import files
@@ -29,7 +29,7 @@ def distinct(V: int, d: int, n: int, N: int, seed: int = 0) -> np.ndarray:
     return vocabulary[np.array([rng.choice(V, n, replace=False) for _ in range(N)])]
 
 
-def exact_averages(contexts: cx.Contexts, head: Head, bits: int) -> list:
+def exact_averages(contexts: cx.Contexts, head: RankOneHead, bits: int) -> list:
     return ce.enclose(contexts, head, bits)[0]
 
 
@@ -113,7 +113,7 @@ def test_every_certificate_agrees_with_high_precision(scale: str) -> None:
 def test_balls_refuse_what_is_not_separate() -> None:
     """One dimension, values 1 2 4 and 1 3 3 with q = 0-like tiny beta: equal means cannot be told apart by 64 bits."""
     contexts = cx.contexts_of(np.array([[1.0], [2.0], [3.0], [4.0]]), np.array([[0, 1, 3], [0, 2, 2], [1, 1, 2]]))
-    head = Head(np.ones(1), np.full(1, 1e-40), np.ones(1))
+    head = RankOneHead(np.ones(1), np.full(1, 1e-40), np.ones(1))
     s = attention_average(contexts, contexts.vocabulary[:, 0], 1e-40 * contexts.vocabulary[:, 0])
     assert not ce.certify_by_balls(contexts, head, s, 64).holds
     assert not ce.saturated_order(contexts, head, 64).holds  # here the terms of the identity cancel to first order
@@ -235,7 +235,7 @@ def test_dropped_terms_of_the_identity_stay_inside_the_ball(seed: int) -> None:
     """With next to nothing kept, the difference is wide or undecided, but never wrong."""
     rng = np.random.default_rng(seed)
     contexts = cx.contexts_of(rng.normal(size=(6, 2)), rng.integers(0, 6, size=(6, 4)))
-    head = Head(rng.normal(size=2), 3 * rng.normal(size=2), np.ones(2))
+    head = RankOneHead(rng.normal(size=2), 3 * rng.normal(size=2), np.ones(2))
     exact = exact_averages(contexts, head, 400)
     minors = ce._Minors(contexts, head)
     minors.CUT = 0.0
@@ -256,7 +256,7 @@ def test_balls_only_where_float64_is_in_doubt_give_the_same_gap(seed: int) -> No
     """Float64 averages with an error put into them: the bound of the true gap stands, near the true gap or below."""
     rng = np.random.default_rng(seed)
     contexts = cx.contexts_of(rng.normal(size=(5, 2)), rng.integers(0, 5, size=(30, 3)))
-    head = Head(rng.normal(size=2), rng.normal(size=2), np.ones(2))
+    head = RankOneHead(rng.normal(size=2), rng.normal(size=2), np.ones(2))
     s = attention_average(contexts, contexts.vocabulary @ head.key, contexts.vocabulary @ head.query)
     exact = exact_averages(contexts, head, 200)
     pairs = [p for p in itertools.combinations(range(contexts.size), 2) if len(set(contexts.query[list(p)])) == 1]

@@ -14,7 +14,7 @@ import torch
 
 from infoflow.compiler.certification import certify
 from infoflow.construct.rank_one.contexts import contexts_of
-from infoflow.construct.rank_one.head import Head
+from infoflow.construct.rank_one.head import RankOneHead
 from infoflow.construct.rank_one.memorize import memorize
 from infoflow.construct.rank_one.network import attention_network
 from infoflow.construct.rank_one.saving import save_map, save_memorizer
@@ -28,7 +28,7 @@ def written(
 ) -> Any:
     """A contextual map with these weights, saved and read back."""
     contexts = contexts_of(np.array(vocabulary, dtype=float), np.array(tokens), "padding")
-    head = Head(np.array(key, dtype=float), np.array(query, dtype=float), np.array(output, dtype=float), size)
+    head = RankOneHead(np.array(key, dtype=float), np.array(query, dtype=float), np.array(output, dtype=float), size)
     save_map(attention_network(head, contexts), contexts, {"eps": eps, "certificate": None}, path)
     return load(path)
 

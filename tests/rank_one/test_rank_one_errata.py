@@ -123,9 +123,9 @@ def test_the_query_direction_needs_no_pairwise_gaps() -> None:
     contexts = cx.contexts_of(tokens, np.array([[0, 1], [0, 2], [1, 2]]))
     beta = scales.sufficient_scale(contexts, v, w)
     from infoflow.construct.rank_one.certificate import saturated_order
-    from infoflow.construct.rank_one.head import Head
+    from infoflow.construct.rank_one.head import RankOneHead
 
-    assert saturated_order(contexts, Head(v, beta * w, v)).holds
+    assert saturated_order(contexts, RankOneHead(v, beta * w, v)).holds
 
 
 def test_8_and_16_are_zero_for_one_token_and_the_repairs_are_not() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from infoflow.construct.rank_one import certificate, context_map, memorize
 from infoflow.construct.rank_one import contexts as cx
-from infoflow.construct.rank_one.head import Head
+from infoflow.construct.rank_one.head import RankOneHead
 
 U = 2.0**-53
 X = np.array([[[0.0, 3.0, -1.0], [0.5, 0.25, 2.0]], [[0.0, 3.0, -1.0], [-4.0, 0.125, 0.0]]])
@@ -18,8 +18,10 @@ def gamma(k: int) -> float:
     return k * U / (1 - k * U)
 
 
-def setting(scale: float = 1.0, size: int = 3) -> tuple[cx.Contexts, Head]:
-    head = Head(np.array([0.3, -0.7, 0.2]) * scale, np.array([0.6, 0.1, -0.4]), np.array([0.01, -0.03, 0.02]), size)
+def setting(scale: float = 1.0, size: int = 3) -> tuple[cx.Contexts, RankOneHead]:
+    head = RankOneHead(
+        np.array([0.3, -0.7, 0.2]) * scale, np.array([0.6, 0.1, -0.4]), np.array([0.01, -0.03, 0.02]), size
+    )
     return cx.read_contexts(X), head
 
 
@@ -68,7 +70,10 @@ def test_the_bounds_of_a_state_and_of_its_readout() -> None:
 def test_the_distance_of_ids() -> None:
     """Tokens 0.01 apart and 200 large: log10 sees 1e-13 of the size. Ids of one token: |a| times the averages' gap."""
     close = np.array([[[200.0, 0.0], [200.0, 0.01]]])
-    contexts, head = cx.read_contexts(close), Head(np.array([1e-6, 2e-6]), np.array([1.0, 1.0]), np.array([3.0, 4.0]))
+    contexts, head = (
+        cx.read_contexts(close),
+        RankOneHead(np.array([1e-6, 2e-6]), np.array([1.0, 1.0]), np.array([3.0, 4.0])),
+    )
     far = certificate.GapCertificate(1.0, 0.0, "", 53, 2, True)
     P = float(np.max(np.abs(contexts.vocabulary @ head.key)))
     error = gamma(2 + 1 + 2) * float(np.max(np.abs(contexts.vocabulary) @ np.abs(head.key)))
@@ -77,9 +82,9 @@ def test_the_distance_of_ids() -> None:
     near = certificate.GapCertificate(1e-9, -9.0, "", 53, 2, True)
     same = -9.0 + math.log10(5)
     assert context_map.ids_apart(contexts, head, near) == same - 1e-14 * (1 + abs(same))
-    assert context_map.ids_apart(contexts, Head(head.key, head.query, 0 * head.output), near) == -math.inf
+    assert context_map.ids_apart(contexts, RankOneHead(head.key, head.query, 0 * head.output), near) == -math.inf
     none = certificate.GapCertificate(math.inf, math.inf, "", 53, 2, True)
-    assert context_map.ids_apart(contexts, Head(head.key, head.query, 10 * head.output), none) == -math.inf
+    assert context_map.ids_apart(contexts, RankOneHead(head.key, head.query, 10 * head.output), none) == -math.inf
     assert context_map.ids_apart(cx.read_contexts(close[:, :1]), head, none) == math.inf
 
 

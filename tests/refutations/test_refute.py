@@ -14,7 +14,7 @@ from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer, TransformerConfig
 from infoflow.refutations import Adapter, Collision, NoCollision, refute
 from infoflow.refutations.continuation import climb
-from infoflow.refutations.problem import Problem, problem_of
+from infoflow.refutations.problem import TwinProblem, problem_of
 from infoflow.refutations.proof import LATE, Proof, prove
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import TreeScore
@@ -107,13 +107,13 @@ def test_a_rejected_step_asks_for_no_new_jacobian(monkeypatch):
     problem = problem_of(one_layer(), MIN_PAIR, 8)
     theta = torch.rand(4, 24, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     pair, steps, points = problem.pairs(theta), [], []
-    jacobian = Problem.jacobian
+    jacobian = TwinProblem.jacobian
 
     def counted(self, at):
         points.extend(row.tobytes() for row in at.numpy())
         return jacobian(self, at)
 
-    monkeypatch.setattr(Problem, "jacobian", counted)
+    monkeypatch.setattr(TwinProblem, "jacobian", counted)
     deadline = time.monotonic() + 2
     climb(pair, theta.repeat(1, 2), deadline, torch.Generator().manual_seed(0), lambda: steps.append(len(points)))
     assert len(steps) > 2

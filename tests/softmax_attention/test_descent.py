@@ -11,7 +11,7 @@ from infoflow.construct.softmax_attention.descent_layer import (
 )
 from infoflow.construct.softmax_attention.gradient_heads import one_variable
 from infoflow.construct.softmax_attention.losses import NAMED, Loss
-from infoflow.construct.softmax_attention.trajectory import A_PRIORI, Problem
+from infoflow.construct.softmax_attention.trajectory import A_PRIORI, DescentProblem
 from infoflow.errors import InfoFlowError
 
 F64 = torch.float64
@@ -21,7 +21,7 @@ def problem(d=3, n=20, seed=0, labels=False):
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(d, n, generator=generator, dtype=F64) / d**0.5
     y = torch.randn(d, generator=generator, dtype=F64) @ x + 0.3 * torch.randn(n, generator=generator, dtype=F64)
-    return Problem(x, torch.sign(y) if labels else y, torch.zeros(d, dtype=F64))
+    return DescentProblem(x, torch.sign(y) if labels else y, torch.zeros(d, dtype=F64))
 
 
 def data_for(name, **sizes):
@@ -119,7 +119,7 @@ def test_general_losses_by_ridge_polynomials():
 
     loss = Loss("soft margin", "general", value, lambda s, y: -y * torch.sigmoid(-s * y), curvature=0.25, convex=True)
     data = problem(2, 12)
-    data = Problem(data.x, data.y.clamp(-1, 1), data.w0)
+    data = DescentProblem(data.x, data.y.clamp(-1, 1), data.w0)
     coarse, fine = (
         in_context_gd(loss, 2, 12, 0.5, 30, data=data, directions=J, lipschitz=(0.25, 2.0)) for J in (5, 13)
     )
@@ -140,7 +140,7 @@ def test_inputs_outside_the_domain_are_refused():
     with pytest.raises(InfoFlowError, match="domain of the table"):
         net.run(data)
     with pytest.raises(InfoFlowError, match="entries of x within"):
-        net.run(Problem(10 * data.x, data.y, data.w0))
+        net.run(DescentProblem(10 * data.x, data.y, data.w0))
     with pytest.raises(InfoFlowError, match="shape"):
         net.run(problem(2, 20))
     with pytest.raises(InfoFlowError, match="built with data"):

@@ -6,7 +6,7 @@ import torch
 from infoflow.construct.softmax_attention.bumps import centres
 from infoflow.construct.softmax_attention.expression import parse
 from infoflow.construct.softmax_attention.grid import VARIANTS, grid_approximator
-from infoflow.construct.softmax_attention.heads import Head, attend
+from infoflow.construct.softmax_attention.heads import SoftmaxHead, attend
 from infoflow.construct.softmax_attention.summed_range import range_head, shared_affine
 from infoflow.errors import InfoFlowError
 
@@ -140,9 +140,9 @@ def test_the_printed_layer_two_sums_where_it_should_average():
     rows = attend(net.first_layer(), shared_affine(X, net.anchors))
     Z = torch.cat([rows, net.table.expand(5, 1, 16)], -2)
     (head,) = net.second_layer()
-    printed = Head(head.W_K, head.W_Q, head.W_V, torch.ones(16, 1, dtype=F64))(Z)
+    printed = SoftmaxHead(head.W_K, head.W_Q, head.W_V, torch.ones(16, 1, dtype=F64))(Z)
     assert torch.allclose(printed, torch.full_like(printed, 16.0))
-    averaged = Head(head.W_K, head.W_Q, head.W_V, torch.full((16, 1), 1 / 16, dtype=F64))(Z)
+    averaged = SoftmaxHead(head.W_K, head.W_Q, head.W_V, torch.full((16, 1), 1 / 16, dtype=F64))(Z)
     assert torch.allclose(averaged[..., 0, 0], net.fast(X))
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from infoflow.construct.softmax_attention.attacks import probes_of_interval
-from infoflow.construct.softmax_attention.heads import Head
+from infoflow.construct.softmax_attention.heads import SoftmaxHead
 from infoflow.construct.softmax_attention.multi_head import multi_head_truncated_linear
 from infoflow.errors import InfoFlowError
 
@@ -65,7 +65,7 @@ def test_the_printed_sentinels_output_zero_near_b_and_below_a():
     for head in heads:
         W_V = head.W_V.clone()
         W_V[0, 1] = W_V[0, -1] = 0
-        printed.append(Head(head.W_K, head.W_Q, W_V))
+        printed.append(SoftmaxHead(head.W_K, head.W_Q, W_V))
     z = torch.tensor([[1.5, 1.984, 2.0, 0.875, 2.06, 1.25]], dtype=F64)
     Z = net.affine(z)
     literal = sum(head(Z) for head in printed)[0]

@@ -2,7 +2,14 @@ import pytest
 import torch
 
 from infoflow.construct.softmax_attention.losses import NAMED
-from infoflow.construct.softmax_attention.trajectory import A_PRIORI, FROM_RUN, Problem, exact_descent, reach, spectrum
+from infoflow.construct.softmax_attention.trajectory import (
+    A_PRIORI,
+    FROM_RUN,
+    DescentProblem,
+    exact_descent,
+    reach,
+    spectrum,
+)
 from infoflow.errors import InfoFlowError
 
 F64 = torch.float64
@@ -14,7 +21,7 @@ def problem(d, n, seed, labels=False, separable=False):
     y = torch.randn(d, generator=generator, dtype=F64) @ x
     if not separable:
         y = y + torch.randn(n, generator=generator, dtype=F64)
-    return Problem(x, torch.sign(y) if labels else y, torch.randn(d, generator=generator, dtype=F64))
+    return DescentProblem(x, torch.sign(y) if labels else y, torch.randn(d, generator=generator, dtype=F64))
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -46,6 +53,6 @@ def test_too_large_a_step_is_read_off_a_run_and_says_so():
 def test_wrong_data():
     x = torch.zeros(2, 3, dtype=F64)
     with pytest.raises(InfoFlowError, match="d rows of n numbers"):
-        Problem(x, torch.zeros(2, dtype=F64), torch.zeros(2, dtype=F64))
+        DescentProblem(x, torch.zeros(2, dtype=F64), torch.zeros(2, dtype=F64))
     with pytest.raises(InfoFlowError, match="finite numbers in y"):
-        Problem(x, torch.full((3,), torch.nan, dtype=F64), torch.zeros(2, dtype=F64))
+        DescentProblem(x, torch.full((3,), torch.nan, dtype=F64), torch.zeros(2, dtype=F64))

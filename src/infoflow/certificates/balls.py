@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from infoflow.certificates.measured import Fan, group
+from infoflow.certificates.measured import UnitBundle, group
 from infoflow.certificates.rules import ORDERS
 from infoflow.installation import extra
 
@@ -22,7 +22,7 @@ PRECISION = 128
 
 @dataclass(frozen=True)
 class Enclosure:
-    """lower <= sup |fan - constant - sum gain y^alpha| <= upper."""
+    """lower <= sup |bundle - constant - sum gain y^alpha| <= upper."""
 
     lower: float
     upper: float
@@ -34,14 +34,14 @@ def flint() -> Any:
     return module
 
 
-def enclose(fan: Fan) -> Enclosure:
+def enclose(bundle: UnitBundle) -> Enclosure:
     arb = flint().arb
-    groups, slip = group(fan)
+    groups, displaced = group(bundle)
     zero = arb(0)
-    t = taylor_balls(fan.bias)
-    radius, maximum = circle_balls(fan.bias)
-    radii = [arb(r) for r in fan.radii]
-    total = arb(slip)
+    t = taylor_balls(bundle.bias)
+    radius, maximum = circle_balls(bundle.bias)
+    radii = [arb(r) for r in bundle.radii]
+    total = arb(displaced)
     series = []
     for g in groups:
         direction = [arb(float(c)) for c in g.direction]
@@ -61,12 +61,12 @@ def enclose(fan: Fan) -> Enclosure:
         weight = sum((abs(arb(w)) * n for (_, w, _), n in zip(nodes, counts, strict=True)), zero)
         total += weight * maximum * ratio ** (ORDERS + 1) / (1 - ratio)
     for m in range(1, ORDERS + 1):
-        if m == fan.power:
+        if m == bundle.power:
             continue
         parts = [t[m] * sums[m] for sums in series]
         total += _even(parts, zero) if m % 2 == 0 else sum((abs(p) for p in parts), zero)
-    total += _order(fan, groups, t, arb)
-    return Enclosure(_corner(fan, arb), float(total.upper()) * (1.0 + 1e-15))
+    total += _order(bundle, groups, t, arb)
+    return Enclosure(_corner(bundle, arb), float(total.upper()) * (1.0 + 1e-15))
 
 
 def _merge(slopes: np.ndarray, outputs: np.ndarray) -> list[tuple[float, float, int]]:
@@ -82,11 +82,11 @@ def _even(parts: list[Any], zero: Any) -> Any:
     return positive.max(negative)
 
 
-def _order(fan: Fan, groups: list[Any], t: list[Any], arb: Any) -> Any:
-    k = fan.power
+def _order(bundle: UnitBundle, groups: list[Any], t: list[Any], arb: Any) -> Any:
+    k = bundle.power
     total = arb(0)
     sums = [sum((arb(w) * n * arb(s) ** k for s, w, n in _merge(g.slopes, g.outputs)), arb(0)) * t[k] for g in groups]
-    for exponents in product(range(k + 1), repeat=len(fan.radii)):
+    for exponents in product(range(k + 1), repeat=len(bundle.radii)):
         if sum(exponents) != k:
             continue
         multinomial = math.factorial(k) // math.prod(math.factorial(e) for e in exponents)
@@ -96,21 +96,21 @@ def _order(fan: Fan, groups: list[Any], t: list[Any], arb: Any) -> Any:
             for c, e in zip(g.direction, exponents, strict=True):
                 factor = factor * arb(float(c)) ** e
             value += factor
-        wanted = arb(fan.monomials.get(exponents, 0.0))
+        wanted = arb(bundle.monomials.get(exponents, 0.0))
         size = arb(1)
-        for r, e in zip(fan.radii, exponents, strict=True):
+        for r, e in zip(bundle.radii, exponents, strict=True):
             size = size * arb(r) ** e
         total += abs(value * multinomial - wanted) * size
     return total
 
 
-def _corner(fan: Fan, arb: Any) -> float:
+def _corner(bundle: UnitBundle, arb: Any) -> float:
     """The largest error at the corners, rounded down."""
-    rows = np.unique(np.column_stack([fan.slopes, fan.biases, fan.outputs]), axis=0, return_counts=True)
-    base = arb(fan.bias).tanh()
+    rows = np.unique(np.column_stack([bundle.slopes, bundle.biases, bundle.outputs]), axis=0, return_counts=True)
+    base = arb(bundle.bias).tanh()
     best = 0.0
-    for signs in product((1.0, -1.0), repeat=len(fan.radii)):
-        y = [arb(s * r) for s, r in zip(signs, fan.radii, strict=True)]
+    for signs in product((1.0, -1.0), repeat=len(bundle.radii)):
+        y = [arb(s * r) for s, r in zip(signs, bundle.radii, strict=True)]
         value = arb(0)
         for row, count in zip(*rows, strict=True):
             argument = arb(float(row[-2]))
@@ -118,7 +118,7 @@ def _corner(fan: Fan, arb: Any) -> float:
                 argument += arb(float(c)) * v
             value += arb(float(row[-1])) * int(count) * (argument.tanh() - base)
         wanted = arb(0)
-        for exponents, gain in fan.monomials.items():
+        for exponents, gain in bundle.monomials.items():
             term = arb(gain)
             for v, e in zip(y, exponents, strict=True):
                 term = term * v**e

@@ -17,6 +17,7 @@ from functools import cache
 import numpy as np
 from jaxtyping import Float
 
+UNIT = 2.0**-53  # half an ulp of 1 in float64: the relative error of one rounding
 ORDERS = 160  # Taylor terms kept exactly; the rest is the Cauchy tail
 CENTRE = math.atanh(1.0 / math.sqrt(3.0))  # where |tanh''| is largest
 _DIGITS = 60

@@ -1,4 +1,4 @@
-"""Feed-forward blocks as sums of pieces: gain * prod_i (f_i . z - shift_i), each piece a small fan of tanh units.
+"""Feed-forward blocks as sums of pieces: gain * prod_i (f_i . z - shift_i), each piece a small per_node of tanh units.
 
 A product of k factors is polarised, prod_i y_i = 1/(2^(k-1) k!) sum_signs (prod s) (y_1 + s_2 y_2 + ... + s_k y_k)^k,
 and every power is a rule of `certificates.rules`. With weights bounded by 1 a coefficient C is shared by ceil(|C|)
@@ -13,14 +13,13 @@ from itertools import product
 import numpy as np
 from jaxtyping import Float
 
-from infoflow.certificates.rules import PowerRule, measured_rule, power_rule
+from infoflow.certificates.rules import UNIT, PowerRule, measured_rule, power_rule
 
-UNIT = 2.0**-53  # unit roundoff of float64
-MOST_NODES = 28
+MOST_NODES = 28  # nodes tried; with 12 or 40 the same rules are chosen (benchmarks/budget_constants.py)
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenRule:
     """A rule with the scales of its factors; `error` bounds |piece - gain * product| on the box of the factors."""
 
     rule: PowerRule
@@ -41,7 +40,7 @@ class Piece:
     shifts: tuple[float, ...]
     radii: tuple[float, ...]
     caps: tuple[float, ...]  # largest scale a factor may have, so that biases stay within the weight bound
-    choice: Choice | None = None
+    choice: ChosenRule | None = None
 
     @property
     def power(self) -> int:
@@ -76,7 +75,7 @@ class Block:
             amplitude[output] += 2.0 * abs(value)
         return UNIT * amplitude * (4.0 * (self.inputs + 4) + 4.0 + self.width(weight_bound) + 2.0)
 
-    def slips(self, excess: Float[np.ndarray, " inputs"]) -> list[list[float]]:
+    def factor_errors(self, excess: Float[np.ndarray, " inputs"]) -> list[list[float]]:
         """|factor| . excess for every factor of every piece."""
         if self._sizes is None or len(self._sizes) != sum(piece.power for piece in self.pieces):
             rows = [piece.factors for piece in self.pieces]
@@ -105,12 +104,12 @@ def choose(
     tolerance: float,
     weight_bound: float | None,
     kind: str,
-) -> Choice | None:
+) -> ChosenRule | None:
     """The rule with fewest units whose error is at most `tolerance`; None when float64 cannot hold one.
 
     `kind` "plain" allows one slope only (width of order 1/tolerance under a weight bound), "chebyshev" any number.
     """
-    best: Choice | None = None
+    best: ChosenRule | None = None
     worse = 0
     least = (power + 1) // 2
     for nodes in range(least, least + 1 if kind == "plain" else MOST_NODES):
@@ -133,7 +132,7 @@ def _fit(
     caps: tuple[float, ...],
     tolerance: float,
     weight_bound: float | None,
-) -> Choice | None:
+) -> ChosenRule | None:
     """Scale the factors to a common radius, as large as the tolerance allows (bisection keeps the safe side)."""
     low, high = 1e-9, max(max(radii), 1e-9)
     choice = scaled(rule, gain, radii, caps, high, weight_bound)
@@ -171,7 +170,7 @@ def scaled(
     caps: tuple[float, ...],
     common: float,
     weight_bound: float | None,
-) -> Choice:
+) -> ChosenRule:
     scales = _scales(radii, caps, common)
     k = rule.power
     factor = abs(gain) / (2 ** (k - 1) * math.factorial(k) * math.prod(scales))
@@ -180,18 +179,18 @@ def scaled(
         np.ones(len(coefficients)) if weight_bound is None else np.ceil(coefficients / weight_bound * (1.0 + 1e-14))
     )
     copies = np.maximum(copies, 1.0)
-    fan = 2 ** (k - 1) * (2 if rule.mirrored else 1)
-    amplitude = float(coefficients.sum()) * fan
+    per_node = 2 ** (k - 1) * (2 if rule.mirrored else 1)
+    amplitude = float(coefficients.sum()) * per_node
     error = _error(rule, gain, radii, caps, common)
-    return Choice(rule, scales, error, tuple(int(c) for c in copies), amplitude, int(fan * copies.sum()))
+    return ChosenRule(rule, scales, error, tuple(int(c) for c in copies), amplitude, int(per_node * copies.sum()))
 
 
-def flag_choice(gain: float, weight_bound: float | None) -> Choice:
+def flag_choice(gain: float, weight_bound: float | None) -> ChosenRule:
     """gain * y for y in {0, 1} exactly: one tanh(y) with coefficient gain / tanh(1)."""
     rule = measured_rule(1, 0.0, np.array([1.0]), np.array([1.0 / math.tanh(1.0)]))
     coefficient = abs(gain) / math.tanh(1.0)
     copies = 1 if weight_bound is None else max(1, math.ceil(coefficient / weight_bound * (1.0 + 1e-14)))
-    return Choice(rule, (1.0,), 0.0, (copies,), coefficient, copies)
+    return ChosenRule(rule, (1.0,), 0.0, (copies,), coefficient, copies)
 
 
 def units(piece: Piece) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""From an error eps to temperatures and rules, with the bound they give and its parts.
+"""From an error eps to inverse temperatures and rules, with the bound they give and its parts.
 
 A share s of eps goes to softmax: beta = (sum over retrievals of W((T-1)/e)/(2 kappa), weighted by the outer map) /
 (s eps), the one-sided error being centred in the output bias. A fixed share goes to the feed-forward blocks, divided
@@ -28,8 +28,13 @@ ONE_LAYER_SHARES = {"chebyshev": (0.05, 0.1), "plain": (0.05, 0.45)}
 MOST_NUMBERS = 2**25  # feed-forward weights of a network that is still written, 256 MiB
 # Each product's rule is chosen by how strongly it reaches the result through all others: measured on one core.
 SECONDS_A_PAIR, SECONDS_A_PAIR_OF_LAYERS = 2e-4, 1e-3
+# Free choices, every one of which gives a valid bound. In 28 cases (benchmarks/budget_constants.py) the networks are the
+# same with RETRY from 0.4 to 0.95, LEAK_SHARE from 0.005 to 0.5, SENSITIVITY_STEP from 1e-9 to 1e-5.
+RETRY, ATTEMPTS = 0.6, 12  # where rounding leaves an attempt above eps, the softmax gets this share of its share again
+LEAK_SHARE = 0.05  # of the softmax's share goes to what leaks past a margin; it costs log 20 in beta kappa, no unit
+SENSITIVITY_STEP = 1e-7  # of a difference quotient: rounding adds 2^-53 / step = 1e-9 to it, curvature a step
 SMALLEST_EPS = 1e-100
-COLD = 1e300  # beta without softmax error
+SHARPEST = 1e300  # beta without softmax error
 MOST_BLUR = 0.5  # share of a margin that errors of scores may use up, half softmax, half blocks; a larger beta pays
 
 
@@ -111,12 +116,12 @@ def _spend(layout: Layout, T: int, eps: float, weight_bound: float | None, rule:
     for_softmax, for_blocks = (ONE_LAYER_SHARES if layout.layers == 1 else SHARES)[rule]
     chooser = _Chooser(wiring, (eps - stated) * for_blocks, weight_bound, rule)
     share = 1.0
-    for _ in range(12):
+    for _ in range(ATTEMPTS):
         result = _attempt(chooser, T, (eps - stated) * for_softmax, share, weight_bound)
         if result is not None and result.bound + stated + _checked_rounding(result) <= eps:
             result = replace(result, bound=result.bound + stated, parts={**result.parts, "outer network": stated})
             return result if stated else replace(result, parts=_without(result.parts, "outer network"))
-        share *= 0.6
+        share *= RETRY
     raise Refused([f"float64 rounding leaves no rule within eps={eps:g} at T={T}; take a larger eps"], "accuracy")
 
 
@@ -162,19 +167,19 @@ class _Chooser:
         self.factor = 1.0
         self.rounding = False
         self.fitted: dict[int, Block] = {}
-        cold = (COLD,) * wiring.layout.layers
-        nominal = propagate(wiring, 1, cold, no_errors, False)
+        sharpest = (SHARPEST,) * wiring.layout.layers
+        nominal = propagate(wiring, 1, sharpest, no_errors, False)
         self.readout_outputs = read_out(wiring, nominal).outputs
         outer = wiring.form.target.outer
         self.last = outer.lipschitz if isinstance(outer, OuterNetwork) else 1.0
         base = output_error(wiring, nominal, np.zeros(self.readout_outputs)), nominal.blur
-        self.sensitivity = self._sensitivities(cold, *base)
+        self.sensitivity = self._sensitivities(sharpest, *base)
         self.outputs = max(sum(1 for s in self.sensitivity.values() if s > 0.0), 1)
 
-    def _sensitivities(self, cold: tuple[float, ...], base: float, blur: float) -> dict[tuple[int, int], float]:
+    def _sensitivities(self, sharpest: tuple[float, ...], base: float, blur: float) -> dict[tuple[int, int], float]:
         """How strongly an error of each output reaches the result, or (as if that cost the whole share) uses up half of
         what may blur a margin."""
-        wiring, step = self.wiring, 1e-7
+        wiring, step = self.wiring, SENSITIVITY_STEP
         blocks = list(enumerate(wiring.blocks))
         if wiring.encoder is not None:
             blocks.append((-1, wiring.encoder))
@@ -188,7 +193,7 @@ class _Chooser:
                         errors[0, output] = step
                     return errors
 
-                arrived = propagate(wiring, 1, cold, one, False)
+                arrived = propagate(wiring, 1, sharpest, one, False)
                 error = output_error(wiring, arrived, np.zeros(self.readout_outputs))
                 blurs = self.share * (arrived.blur - blur) / (MOST_BLUR / 2.0)
                 result[index, output] = max(error - base, blurs) / step
@@ -199,7 +204,7 @@ class _Chooser:
     def outer_slope(self) -> float:
         """How strongly an error of every value reaches the result, at most."""
         wiring = self.wiring
-        nominal = propagate(wiring, 1, (COLD,) * wiring.layout.layers, no_errors, False)
+        nominal = propagate(wiring, 1, (SHARPEST,) * wiring.layout.layers, no_errors, False)
         shifted = replace(nominal, deviations=dict.fromkeys(nominal.deviations, (-1e-6, 1e-6)))
         return max(output_error(wiring, shifted, np.zeros(self.readout_outputs)) * 1e6, 1e-12)
 
@@ -220,8 +225,8 @@ class _Chooser:
     def _fit(self, index: int, block: Block, excess: np.ndarray) -> Block:
         pieces = []
         shared = Counter(piece.output for piece in block.pieces)
-        for piece, slips in zip(block.pieces, block.slips(excess), strict=True):
-            radii = tuple((r + slip) * (1.0 + 1e-9) for r, slip in zip(piece.radii, slips, strict=True))
+        for piece, errors in zip(block.pieces, block.factor_errors(excess), strict=True):
+            radii = tuple((r + error) * (1.0 + 1e-9) for r, error in zip(piece.radii, errors, strict=True))
             choice = self._choice(index, piece, radii, shared[piece.output])
             pieces.append(replace(piece, radii=radii, choice=choice))
         return Block(block.inputs, block.outputs, pieces, block.constants)
@@ -254,7 +259,7 @@ def _attempt(chooser: _Chooser, T: int, for_softmax: float, factor: float, weigh
     chooser.factor, chooser.fitted = factor, {}
     betas = _betas(wiring, chooser, T, for_softmax)
     chooser.rounding = False
-    dry = _total(wiring, chooser, T, (COLD,) * layout.layers, False)
+    dry = _total(wiring, chooser, T, (SHARPEST,) * layout.layers, False)
     soft = _total(wiring, no_errors, T, betas, False, zero_readout=True)
     chooser.rounding = True
     # the read-out's constants depend on the centred softmax error, so it is fitted again for these betas
@@ -316,13 +321,13 @@ def _betas(wiring: Wiring, chooser: _Chooser, T: int, share: float) -> tuple[flo
             term = wiring.form.terms[head.job.term]
             if term.reads is not None and head.job.message is None and term.winners < T:
                 m, bound = term.winners, max(value_bound(term, k) for k in range(term.values))
-                leak = 0.05 * share / (2.0 * bound * (T - m) / m * chooser.outer_slope())
+                leak = LEAK_SHARE * share / (2.0 * bound * (T - m) / m * chooser.outer_slope())
                 clear = term.margin * (1.0 if term.positions is not None else 1.0 - MOST_BLUR)
                 result[layer] = max(result[layer], -np.log(leak) / (head.kappa * clear))
             if head.penalty:
                 assert head.job.message is not None
                 reach = 1.1 * term.spread(head.job.message)  # a tenth of it is far above the errors of scores
-                leak = 0.05 * share / (reach * chooser.outer_slope())
+                leak = LEAK_SHARE * share / (reach * chooser.outer_slope())
                 result[layer] = max(result[layer], -np.log(leak) / (head.kappa * (head.penalty - reach)))
     large = 1e6  # softmax error is proportional to 1/beta once it is small against the curvature of the outer map
     arrived = propagate(wiring, T, (large,) * layout.layers, no_errors, False)

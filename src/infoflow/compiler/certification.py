@@ -14,7 +14,7 @@ import torch
 from infoflow import arguments
 from infoflow.certificates import Certificate, asked_of, error_claim
 from infoflow.certificates.attack import CLIMBING, LOOKING, attack, batch_of, fits, precision_errors, starts
-from infoflow.certificates.measured import fan_error
+from infoflow.certificates.measured import bundle_error
 from infoflow.certificates.promises import steeper
 from infoflow.compiler.budget import budget
 from infoflow.compiler.compile import ARITHMETIC, ASSUMPTIONS, counted_share, promises_of
@@ -210,14 +210,14 @@ def _enclose(reading: Reading, balls: bool | None) -> dict[str, float]:
     from infoflow.certificates.balls import enclose
 
     result: dict[str, float] = {}
-    for name, fans in reading.fans.items():
-        enclosures = [enclose(fan) for fan in fans]
+    for name, bundles in reading.bundles.items():
+        enclosures = [enclose(bundle) for bundle in bundles]
         if not enclosures:
             continue
         result[f"{name} rule at least"] = max(e.lower for e in enclosures)
         result[f"{name} rule at most"] = max(e.upper for e in enclosures)
-        for fan, enclosure in zip(fans, enclosures, strict=True):
-            stated = fan_error(fan)
+        for bundle, enclosure in zip(bundles, enclosures, strict=True):
+            stated = bundle_error(bundle)
             if enclosure.lower > stated or enclosure.upper > stated * (1 + 1e-6) + 1e-12:
                 reading.violations.append(
                     f"{name}: ball arithmetic gives {enclosure.upper:.6g}, the series {stated:.6g}"

@@ -24,9 +24,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from infoflow.certificates.rules import UNIT
 from infoflow.certificates.softmax import softmax_gap
-from infoflow.compiler.blocks import UNIT, Block, Piece
-from infoflow.compiler.wiring import Head, Wiring, cls_entry, state_bounds, value_bound
+from infoflow.compiler.blocks import Block, Piece
+from infoflow.compiler.wiring import WiredHead, Wiring, cls_entry, state_bounds, value_bound
 from infoflow.flow.normal_form import NormalForm, Term
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.target import OuterNetwork
@@ -61,7 +62,7 @@ def propagate(wiring: Wiring, T: int, betas: tuple[float, ...], errors: Errors, 
     at_cls = np.zeros(layout.states[0].size)  # how far the CLS entries may be from their known constants
     blur = 0.0
     for layer, state in enumerate(layout.states):
-        arrived: list[tuple[Head, Interval]] = []
+        arrived: list[tuple[WiredHead, Interval]] = []
         places = {key: (j, wiring.value_units[layer][key]) for key, j in state.values.items()}
         fetched = excess.copy()
         sizes = state_bounds(wiring, layer) + excess
@@ -69,7 +70,7 @@ def propagate(wiring: Wiring, T: int, betas: tuple[float, ...], errors: Errors, 
             interval = _retrieve(wiring, layer, head, T, betas[layer], excess, scores, rounding)
             arrived.append((head, interval))
             fetched[list(head.writes)] = (
-                np.abs(head.value) @ excess + _value_rounding(head, T, sizes, rounding) + head.stray
+                np.abs(head.value) @ excess + _value_rounding(head, T, sizes, rounding) + head.value_error
             )
             if head.job.message is None:
                 blur = max(blur, _blur(wiring, layer, head, T, excess, scores, rounding))
@@ -91,7 +92,7 @@ def propagate(wiring: Wiring, T: int, betas: tuple[float, ...], errors: Errors, 
 
 def _embedding_excess(wiring: Wiring, errors: Errors, rounding: bool) -> np.ndarray:
     state = wiring.layout.states[0]
-    result = np.full(state.size, wiring.stray)
+    result = np.full(state.size, wiring.embedding_error)
     if wiring.encoder is not None:
         result += errors(-1, wiring.encoder, np.zeros(wiring.encoder.inputs))[0]
     if rounding:  # |stored| <= 1, a dot product over d coordinates with entries (x - centre)/half
@@ -103,7 +104,7 @@ def _embedding_excess(wiring: Wiring, errors: Errors, rounding: bool) -> np.ndar
 def _retrieve(
     wiring: Wiring,
     layer: int,
-    head: Head,
+    head: WiredHead,
     T: int,
     beta: float,
     excess: np.ndarray,
@@ -115,18 +116,18 @@ def _retrieve(
     if term.reads is not None and head.job.message is None:
         width = term.margin * _blur(wiring, layer, head, T, excess, scores, rounding)
         return _winner_deviation(term, head, T, beta, excess, width, rounding)
-    low, high, slip, noise = _score_errors(wiring, layer, head, T, excess, scores, rounding)
+    low, high, moved, noise = _score_errors(wiring, layer, head, T, excess, scores, rounding)
     if not head.penalty:
-        return low - slip - softmax_gap(T, beta * head.kappa) - noise, high + slip + noise
-    slip += _code_slip(wiring, layer, head, excess)
-    leak = self_leak(term, head, beta, high - low + 2.0 * (slip + noise))
-    return low - slip - softmax_gap(T - 1, beta * head.kappa) - noise - leak, high + slip + noise + leak
+        return low - moved - softmax_gap(T, beta * head.kappa) - noise, high + moved + noise
+    moved += _code_error(wiring, layer, head, excess)
+    leak = self_leak(term, head, beta, high - low + 2.0 * (moved + noise))
+    return low - moved - softmax_gap(T - 1, beta * head.kappa) - noise - leak, high + moved + noise + leak
 
 
 def _score_errors(
     wiring: Wiring,
     layer: int,
-    head: Head,
+    head: WiredHead,
     T: int,
     excess: np.ndarray,
     scores: dict[tuple[int, int], Interval],
@@ -139,19 +140,19 @@ def _score_errors(
     features = excess.copy()
     for coordinate in wiring.layout.states[layer].slots.values():
         features[coordinate] = 0.0  # slots are covered by their interval
-    slip = head.defect + float(np.abs(head.own) @ features)
+    moved = head.defect + float(np.abs(head.own) @ features)
     if head.job.message is not None:
         message = head.job.message
         left, right = np.abs(head.psi) @ features, np.abs(head.phi) @ features
         a, b = np.abs(message.psi).sum(axis=1), np.abs(message.phi).sum(axis=1)
-        slip += float((left * b + right * a + left * right).sum())
-    return low, high, slip, _softmax_rounding(wiring, layer, head, T) if rounding else 0.0
+        moved += float((left * b + right * a + left * right).sum())
+    return low, high, moved, _softmax_rounding(wiring, layer, head, T) if rounding else 0.0
 
 
 def _blur(
     wiring: Wiring,
     layer: int,
-    head: Head,
+    head: WiredHead,
     T: int,
     excess: np.ndarray,
     scores: dict[tuple[int, int], Interval],
@@ -162,25 +163,25 @@ def _blur(
     term = wiring.form.terms[head.job.term]
     if term.reads is None:
         return 0.0
-    low, high, slip, noise = _score_errors(wiring, layer, head, T, excess, scores, rounding)
-    return (high - low + 2.0 * (slip + noise)) / term.margin
+    low, high, moved, noise = _score_errors(wiring, layer, head, T, excess, scores, rounding)
+    return (high - low + 2.0 * (moved + noise)) / term.margin
 
 
-def self_leak(term: Term, head: Head, beta: float, width: float) -> float:
+def self_leak(term: Term, head: WiredHead, beta: float, width: float) -> float:
     """q r: how far a token's own score, left out by the penalty, moves the average; scores err by `width` in all."""
     assert head.job.message is not None
     reach = term.spread(head.job.message) + width
     return math.exp(min(-beta * head.kappa * (head.penalty - reach), 0.0)) * reach
 
 
-def _code_slip(wiring: Wiring, layer: int, head: Head, excess: np.ndarray) -> float:
+def _code_error(wiring: Wiring, layer: int, head: WiredHead, excess: np.ndarray) -> float:
     """Codes off by e (of what they hold) move the penalties by P (2 e + T e^2), and comparisons by twice that."""
     codes = list(wiring.layout.states[layer].codes)
     off = float(excess[codes].max()) / head.code_scale
     return 2.0 * head.penalty * (2.0 * off + len(codes) * off**2)
 
 
-def _softmax_rounding(wiring: Wiring, layer: int, head: Head, T: int) -> float:
+def _softmax_rounding(wiring: Wiring, layer: int, head: WiredHead, T: int) -> float:
     """Float64 allowance of one retrieval in true units.
 
     Queries and keys are dot products of length E, logits of length n, so a logit errs by (2E + n + 8) u * sum|q||k|;
@@ -200,13 +201,13 @@ def _softmax_rounding(wiring: Wiring, layer: int, head: Head, T: int) -> float:
     return UNIT * (4.0 * (3 * size + 8) * (spread + reach) + (2.0 * T + 32.0) * (spread + reach))
 
 
-def _value_rounding(head: Head, T: int, sizes: np.ndarray, rounding: bool) -> float:
+def _value_rounding(head: WiredHead, T: int, sizes: np.ndarray, rounding: bool) -> float:
     """Float64 allowance of a fetched number: an average of T values, each a dot product, weights off by (T + 16) u."""
     return UNIT * (2.0 * T + 32.0 + len(sizes)) * float((np.abs(head.value) @ sizes).max(initial=0.0)) * rounding
 
 
 def _winner_deviation(
-    term: Term, head: Head, T: int, beta: float, excess: np.ndarray, width: float, rounding: bool
+    term: Term, head: WiredHead, T: int, beta: float, excess: np.ndarray, width: float, rounding: bool
 ) -> Interval:
     """The weight of the others against the winners' is at most (T - m)/m e^(-beta kappa (margin - width)); where the
     errors of the scores reach the margin nothing is known."""
@@ -216,16 +217,16 @@ def _winner_deviation(
     odds = (T - m) / m * math.exp(-beta * head.kappa * clear) if clear > 0.0 else math.inf
     leak = odds / (1.0 + odds) if odds < math.inf else float(m < T)
     uneven = math.expm1(min(beta * head.kappa * width, MOST_UNEVEN)) if m > 1 else 0.0
-    stray = max(float(np.abs(row) @ excess) / unit for row, unit in zip(head.value, head.units, strict=True))
+    from_features = max(float(np.abs(row) @ excess) / unit for row, unit in zip(head.value, head.units, strict=True))
     noise = UNIT * (4.0 * T + 64.0) * bound if rounding else 0.0
-    off = (2.0 * leak + uneven) * bound + stray + noise + head.value_defect
+    off = (2.0 * leak + uneven) * bound + from_features + noise + head.value_defect
     return -off, off
 
 
 def _add_messages(
     wiring: Wiring,
     layer: int,
-    arrived: list[tuple[Head, Interval]],
+    arrived: list[tuple[WiredHead, Interval]],
     scores: dict[tuple[int, int], Interval],
     fetched: np.ndarray,
     added: np.ndarray,
@@ -242,8 +243,8 @@ def _add_messages(
                     features = np.zeros(len(fetched))
                     count = len(layout.states[layer].basis)
                     features[:count] = fetched[:count]
-                    slip = abs(piece.gain) * float(np.abs(piece.factors[0]) @ features)
-                    low, high = _widen((low, high), slip / wiring.slot_units[layer + 1][key])
+                    moved = abs(piece.gain) * float(np.abs(piece.factors[0]) @ features)
+                    low, high = _widen((low, high), moved / wiring.slot_units[layer + 1][key])
         for head, (a, b) in arrived:
             if head.job.message is not None and (head.job.term, head.job.message.parent) == key:
                 low, high = (low + a, high + b) if head.job.message.sign > 0 else (low - b, high - a)
@@ -260,8 +261,8 @@ def _block_excess(block: Block, excess: np.ndarray) -> np.ndarray:
     result = np.zeros(block.outputs)
     if not excess.any():
         return result
-    for piece, slips in zip(block.pieces, block.slips(excess), strict=True):
-        whole = math.prod(r + e for r, e in zip(piece.radii, slips, strict=True))
+    for piece, factor_errors in zip(block.pieces, block.factor_errors(excess), strict=True):
+        whole = math.prod(r + e for r, e in zip(piece.radii, factor_errors, strict=True))
         result[piece.output] += abs(piece.gain) * (whole - math.prod(piece.radii))
     return result
 

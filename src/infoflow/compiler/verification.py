@@ -15,9 +15,9 @@ import torch
 
 from infoflow.architecture import Architecture
 from infoflow.arguments import shown
-from infoflow.certificates.measured import Fan, fan_at_zero, fan_error
-from infoflow.certificates.rules import rule_bias
-from infoflow.compiler.blocks import UNIT, Block, Piece
+from infoflow.certificates.measured import UnitBundle, bundle_at_zero, bundle_error
+from infoflow.certificates.rules import UNIT, rule_bias
+from infoflow.compiler.blocks import Block, Piece
 from infoflow.compiler.budget import Budget, is_flag
 from infoflow.compiler.coverage import expect_config, expect_fields, expect_float64
 from infoflow.compiler.propagation import no_errors, outer_polynomial, output_error, propagate, read_out
@@ -57,11 +57,11 @@ NEAR = 1e-9  # and by this share of the tensor's largest entry (of 1 at least) w
 
 @dataclass
 class Reading:
-    """What was read from the tensors: the bound, its parts, every fan of units, and what does not fit."""
+    """What was read from the tensors: the bound, its parts, every bundle of units, and what does not fit."""
 
     bound: float
     parts: dict[str, float]
-    fans: dict[str, list[Fan]] = field(default_factory=dict)  # block name -> the fans of its outputs
+    bundles: dict[str, list[UnitBundle]] = field(default_factory=dict)  # block name -> the bundles of its outputs
     violations: list[str] = field(default_factory=list)  # structure that breaks the proof
     notes: list[str] = field(default_factory=list)  # weights that differ and are bounded
 
@@ -100,14 +100,14 @@ def read(network: Transformer, target: Target, T: int, domain: Any, weight_bound
     expect_config(network.config, expected.config, "a network made by build")
     violations = _structure(network, expected, wiring)
     if not violations:
-        wiring = reader.wiring = with_strays(wiring, network, expected)
+        wiring = reader.wiring = with_stored_errors(wiring, network, expected)
     betas = network.config.betas
     arrived = propagate(wiring, T, betas, reader, True)
     block = read_out(wiring, arrived)
     added = reader(layout.layers - 1, block, arrived.excess)[0]
     bound = output_error(wiring, arrived, added)
     soft = _softmax_part(wiring, T, betas, block.outputs)
-    reading = Reading(bound, {"softmax": soft, "feed-forward and rounding": max(bound - soft, 0.0)}, reader.fans)
+    reading = Reading(bound, {"softmax": soft, "feed-forward and rounding": max(bound - soft, 0.0)}, reader.bundles)
     reading.violations = reader.violations + violations
     return reading
 
@@ -121,7 +121,7 @@ class _Reader:
 
     def __init__(self, network: Transformer, wiring: Wiring, weight_bound: float | None) -> None:
         self.network, self.wiring, self.weight_bound = network, wiring, weight_bound
-        self.fans: dict[str, list[Fan]] = {}
+        self.bundles: dict[str, list[UnitBundle]] = {}
         self.violations: list[str] = []
 
     def __call__(self, index: int, block: Block, excess: np.ndarray) -> np.ndarray:
@@ -136,7 +136,7 @@ class _Reader:
         reach_cls = reach.copy()
         if index >= 0:
             reach_cls[inputs[: len(layout.states[index].basis)]] = 0.0  # the CLS has no features
-        fans: list[Fan] = []
+        bundles: list[UnitBundle] = []
         for j in range(block.outputs):
             if outputs[j] >= outer.shape[0]:
                 continue  # augmented positions are not the encoder's
@@ -150,14 +150,14 @@ class _Reader:
                 self._flag_output(name, int(outputs[j]), units, constants[outputs[j]], block, j, inputs, pieces)
                 continue
             errors[:, j] = self._rule_output(
-                block, j, pieces, units, constants[outputs[j]], inputs, reach, reach_cls, excess, fans
+                block, j, pieces, units, constants[outputs[j]], inputs, reach, reach_cls, excess, bundles
             )
             if 0 <= index < layout.layers - 1 and j < len(layout.states[index + 1].basis) and errors[1, j] > 0.0:
                 self.violations.append(
                     f"{name}.maps.1.weight[{outputs[j]},:] moves the CLS off 0 in {layout.states[index + 1].names[j]}"
                 )
         self._silent_outputs(name, outer, constants, outputs)
-        self.fans[name] = fans
+        self.bundles[name] = bundles
         return errors
 
     def _stored(self, index: int) -> tuple[str, tuple[np.ndarray, ...]]:
@@ -187,9 +187,9 @@ class _Reader:
         reach: np.ndarray,
         reach_cls: np.ndarray,
         excess: np.ndarray,
-        fans: list[Fan],
+        bundles: list[UnitBundle],
     ) -> tuple[float, float]:
-        """(error, error at the CLS) of one output: its units shared out over its pieces, each a fan."""
+        """(error, error at the CLS) of one output: its units shared out over its pieces, each a bundle."""
         hidden, biases, weights = units
         families = [_Family.of(family) for family in _families(pieces)]
         assigned, rests, coefficients = _assign(families, hidden, biases, inputs, reach)
@@ -199,11 +199,11 @@ class _Reader:
         total = [float(constant), *(weights[still] * np.tanh(biases[still])).tolist()]
         for f, family in enumerate(families):
             mine = assigned == f
-            fan = family.fan(coefficients[f][mine], biases[mine], weights[mine], excess)
-            fans.append(fan)
-            error += fan_error(fan)
-            error_cls += fan_at_zero(fan)
-            total.extend((fan.outputs * math.tanh(fan.bias)).tolist())
+            bundle = family.bundle(coefficients[f][mine], biases[mine], weights[mine], excess)
+            bundles.append(bundle)
+            error += bundle_error(bundle)
+            error_cls += bundle_at_zero(bundle)
+            total.extend((bundle.outputs * math.tanh(bundle.bias)).tolist())
         offset = abs(math.fsum(total) - block.constants.get(j, 0.0))
         width, size = hidden.shape[0], int(np.count_nonzero(hidden, axis=1).max(initial=0))  # zeros add exact zeros
         amplitude = float(np.abs(weights).sum()) + abs(constant)
@@ -247,11 +247,11 @@ class _Reader:
         direction = np.zeros(hidden.shape[1])
         direction[inputs] = pieces[0].factors[0]
         column = int(np.abs(direction).argmax())
-        stray = [int(i) for i in np.flatnonzero(np.delete(hidden, column, axis=1).any(axis=1))]
+        unwanted = [int(i) for i in np.flatnonzero(np.delete(hidden, column, axis=1).any(axis=1))]
         for y in (0.0, 1.0):
             wanted = block.constants.get(j, 0.0) + sum(piece.gain for piece in pieces) * y
             value = constant + float(weights @ np.tanh(biases + hidden[:, column] * y))
-            if stray or abs(value - wanted) > EXACT:
+            if unwanted or abs(value - wanted) > EXACT:
                 self.violations.append(f"{name}.maps.1.weight[{row},:] gives the flag {value:.17g} for {wanted:.17g}")
 
     def _silent_outputs(self, name: str, outer: np.ndarray, constants: np.ndarray, outputs: np.ndarray) -> None:
@@ -316,11 +316,11 @@ class _Family:
             monomials[exponents] = monomials.get(exponents, 0.0) + piece.gain
         return cls(np.array(rows), np.array(shifts), tuple(radii), monomials, pieces[0].power)
 
-    def fan(self, slopes: np.ndarray, biases: np.ndarray, weights: np.ndarray, excess: np.ndarray) -> Fan:
+    def bundle(self, slopes: np.ndarray, biases: np.ndarray, weights: np.ndarray, excess: np.ndarray) -> UnitBundle:
         radii = tuple(
             float(r + np.abs(row) @ excess) * (1.0 + 1e-9) for r, row in zip(self.radii, self.rows, strict=True)
         )
-        return Fan(slopes, biases + slopes @ self.shifts, weights, self.monomials, radii, rule_bias(self.power))
+        return UnitBundle(slopes, biases + slopes @ self.shifts, weights, self.monomials, radii, rule_bias(self.power))
 
 
 def _assign(
@@ -378,7 +378,7 @@ def _allowed(name: str, wanted: torch.Tensor, wiring: Wiring) -> torch.Tensor:
     return allowed
 
 
-def with_strays(wiring: Wiring, network: Transformer, expected: Transformer) -> Wiring:
+def with_stored_errors(wiring: Wiring, network: Transformer, expected: Transformer) -> Wiring:
     """The wiring with what small differences of stored entries do: to embeddings, to scores, to fetched values.
 
     Stored numbers are at most b = coordinate bounds + 1, the 1 far above any excess a bound below eps allows. A logit
@@ -403,9 +403,9 @@ def with_strays(wiring: Wiring, network: Transformer, expected: Transformer) -> 
             winner = head.job.message is None and wiring.form.terms[head.job.term].reads is not None
             defect = head.defect + 2.0 * logit / head.kappa + (0.0 if winner else back + read)
             value_defect = head.value_defect + (read if winner else 0.0)
-            changed.append(replace(head, defect=defect, value_defect=value_defect, stray=float(dv.max())))
+            changed.append(replace(head, defect=defect, value_defect=value_defect, value_error=float(dv.max())))
         heads.append(tuple(changed))
-    return replace(wiring, heads=tuple(heads), stray=_embedding_stray(wiring, network, expected))
+    return replace(wiring, heads=tuple(heads), embedding_error=_embedding_error(wiring, network, expected))
 
 
 def _attention_arrays(network: Transformer, layer: int) -> tuple[np.ndarray, ...]:
@@ -415,7 +415,7 @@ def _attention_arrays(network: Transformer, layer: int) -> tuple[np.ndarray, ...
     return tuple(t.detach().cpu().double().numpy() for t in (attention.query, attention.key, attention.value))
 
 
-def _embedding_stray(wiring: Wiring, network: Transformer, expected: Transformer) -> float:
+def _embedding_error(wiring: Wiring, network: Transformer, expected: Transformer) -> float:
     """|dW| sup|x| + |db| of a linear encoder (another is read as a block), and the position table's difference."""
     total = 0.0
     if wiring.encoder is None:

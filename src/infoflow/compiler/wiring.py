@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from infoflow.compiler.blocks import Block, Piece
 from infoflow.flow.jobs import Job
-from infoflow.flow.layout import Layout, State
+from infoflow.flow.layout import LayerDirections, Layout
 from infoflow.flow.normal_form import Message, NormalForm, Term, names_positions
 
 # Scores may be stored smaller than they arrive. Under a weight bound the block that computes them shrinks by that
@@ -33,7 +33,7 @@ PENALTY_SPREADS = 2.0
 
 
 @dataclass(frozen=True)
-class Head:
+class WiredHead:
     """One job in rows: logit = beta * <query z_t, key z_s>, fetched = average of value z_s, written to `writes`."""
 
     job: Job
@@ -49,7 +49,7 @@ class Head:
     own: Float[np.ndarray, " directions"]  # true child score (or the score read) as a row
     defect: float  # what rows leave out of the true score, by rounding or rank reduction
     value_defect: float = 0.0  # what the values of a winner's read leave out, true units
-    stray: float = 0.0  # how far stored values may be from the rows above, 0 for those that are written
+    value_error: float = 0.0  # how far stored values may be from the rows above, 0 for those that are written
     penalty: float = 0.0  # what a token's own score loses, where the message leaves it out
     code_scale: float = 1.0  # what a position's own direction holds there
 
@@ -60,13 +60,13 @@ class Wiring:
     scales: tuple[Float[np.ndarray, " coordinates"], ...]  # per layer: stored feature / basis row
     token_one: tuple[float, ...]  # value of the constant direction for tokens, per layer
     cls: Float[np.ndarray, " directions"]  # the CLS token of layer 1
-    heads: tuple[tuple[Head, ...], ...]
+    heads: tuple[tuple[WiredHead, ...], ...]
     slot_units: tuple[dict[tuple[int, int], float], ...]  # per layer: kappa of each slot
     value_units: tuple[dict[tuple[int, int], float], ...]
     blocks: tuple[Block, ...]  # F_1 .. F_{L-1}, pieces without choices
     encoder: Block | None
     gain: float  # stored score / score as it arrives from a head
-    stray: float = 0.0  # how far stored embeddings may be from scales * basis . features
+    embedding_error: float = 0.0  # how far stored embeddings may be from scales * basis . features
 
     @property
     def form(self) -> NormalForm:
@@ -75,7 +75,7 @@ class Wiring:
 
 def wire(layout: Layout, weight_bound: float | None, gain: float) -> Wiring:
     scales, ones = _scales(layout, weight_bound)
-    heads: list[tuple[Head, ...]] = []
+    heads: list[tuple[WiredHead, ...]] = []
     slot_units: list[dict[tuple[int, int], float]] = [{}]
     value_units: list[dict[tuple[int, int], float]] = [{}]
     blocks: list[Block] = []
@@ -193,7 +193,7 @@ def cls_entry(layout: Layout, layer: int, direction: int) -> float:
     return 0.0
 
 
-def _head(layout: Layout, layer: int, index: int, row: _Rows, one: float) -> Head:
+def _head(layout: Layout, layer: int, index: int, row: _Rows, one: float) -> WiredHead:
     job = layout.jobs[layer][index]
     writes = layout.states[layer].received[index]
     term = layout.form.terms[job.term]
@@ -206,10 +206,10 @@ def _head(layout: Layout, layer: int, index: int, row: _Rows, one: float) -> Hea
     key = kappa * own[None]
     none = np.zeros((0, row.size))
     query = row.unit(asks_with(layout, layer))[None]
-    return Head(job, query, key, key, writes, kappa, 0.0, (kappa,), none, none, own, defect)
+    return WiredHead(job, query, key, key, writes, kappa, 0.0, (kappa,), none, none, own, defect)
 
 
-def _message_head(job: Job, message: Message, term: Term, row: _Rows, one: float, writes: tuple[int, ...]) -> Head:
+def _message_head(job: Job, message: Message, term: Term, row: _Rows, one: float, writes: tuple[int, ...]) -> WiredHead:
     psi, phi, defect = [], [], message.defect
     for left, right in zip(message.psi, message.phi, strict=True):
         (a, da), (b, db) = row.functional(left), row.functional(right)
@@ -243,7 +243,7 @@ def _message_head(job: Job, message: Message, term: Term, row: _Rows, one: float
     for j in row.state.codes if message.excludes else ():
         query.append(row.unit(j))
         key.append(-kappa * penalty / code**2 * row.unit(j))
-    return Head(
+    return WiredHead(
         job,
         np.array(query),
         np.array(key),
@@ -261,7 +261,7 @@ def _message_head(job: Job, message: Message, term: Term, row: _Rows, one: float
     )
 
 
-def _winner_head(layout: Layout, layer: int, job: Job, term: Term, row: _Rows, writes: tuple[int, ...]) -> Head:
+def _winner_head(layout: Layout, layer: int, job: Job, term: Term, row: _Rows, writes: tuple[int, ...]) -> WiredHead:
     """The key is the score alone (for fixed positions their code, 0 on the set and -1 off it), the values are what is
     read at the winners."""
     assert term.reads is not None
@@ -277,12 +277,12 @@ def _winner_head(layout: Layout, layer: int, job: Job, term: Term, row: _Rows, w
     none = np.zeros((0, row.size))
     query = row.unit(asks_with(layout, layer))[None]
     values, units_ = np.array(rows), tuple(units)
-    head = Head(job, query, kappa * own[None], values, writes, kappa, 0.0, units_, none, none, own, defect)
+    head = WiredHead(job, query, kappa * own[None], values, writes, kappa, 0.0, units_, none, none, own, defect)
     return replace(head, value_defect=off)
 
 
 def _units_after(
-    layout: Layout, layer: int, heads: tuple[Head, ...], units: dict[tuple[int, int], float], gain: float
+    layout: Layout, layer: int, heads: tuple[WiredHead, ...], units: dict[tuple[int, int], float], gain: float
 ) -> dict[tuple[int, int], float]:
     """kappa of every slot of the next layer: `gain` times the least of what the messages bring, at most what it was."""
     result = {}
@@ -294,11 +294,11 @@ def _units_after(
     return result
 
 
-def _into(head: Head, term: int, vertex: int) -> bool:
+def _into(head: WiredHead, term: int, vertex: int) -> bool:
     return head.job.message is not None and head.job.term == term and head.job.message.parent == vertex
 
 
-def _values_after(heads: tuple[Head, ...], units: dict[tuple[int, int], float]) -> dict[tuple[int, int], float]:
+def _values_after(heads: tuple[WiredHead, ...], units: dict[tuple[int, int], float]) -> dict[tuple[int, int], float]:
     result = dict(units)
     for head in heads:
         if head.job.message is None:
@@ -309,7 +309,7 @@ def _values_after(heads: tuple[Head, ...], units: dict[tuple[int, int], float]) 
 def _block(
     layout: Layout,
     layer: int,
-    heads: tuple[Head, ...],
+    heads: tuple[WiredHead, ...],
     scales: list[np.ndarray],
     slot_units: list[dict[tuple[int, int], float]],
     value_units: dict[tuple[int, int], float],
@@ -353,7 +353,7 @@ def _flag_piece(output: int, gain: float, row: np.ndarray) -> Piece:
 def _score_pieces(
     block: Block,
     layout: Layout,
-    heads: tuple[Head, ...],
+    heads: tuple[WiredHead, ...],
     row: _Rows,
     units: dict[tuple[int, int], float],
     next_units: dict[tuple[int, int], float],
@@ -408,7 +408,7 @@ def state_bounds(wiring: Wiring, layer: int) -> Float[np.ndarray, " directions"]
     return result
 
 
-def _value_source(state: State, heads: tuple[Head, ...], term_index: int, component: int) -> int:
+def _value_source(state: LayerDirections, heads: tuple[WiredHead, ...], term_index: int, component: int) -> int:
     """The direction that holds a read value after this layer's attention."""
     for head in heads:
         if head.job.message is None and head.job.term == term_index:

@@ -19,6 +19,7 @@ from jaxtyping import Float
 
 from infoflow.certificates import Certificate, Claim, asked_of
 from infoflow.certificates.certificate import is_finite
+from infoflow.certificates.rules import UNIT
 from infoflow.errors import InfoFlowError
 
 MOST_NUMBERS = 2**27  # 1 GiB of float64
@@ -230,9 +231,8 @@ def tanh_slopes(m: int, n: int, bits: int, q: int, eps: float, p: float, slope: 
     Rounding: sums of exact codes are exact, and of the units of a layer at most 2^L (2^q) are evaluated, each with a
     relative error of 8 units, jumps at most 1; outputs err by at most n (8 2^q + 8) u, latents by m (8 2^L + 8) u.
     """
-    unit = 2.0**-53
     R = math.log(8 * m * 2.0 ** (bits + q)) / 2 * (1 + 1e-12)
-    if m * (8 * 2.0**bits + 8) * unit > 2.0**-q / 8:
+    if m * (8 * 2.0**bits + 8) * UNIT > 2.0**-q / 8:
         raise InfoFlowError(f"expected latents that float64 can tell apart, {q} bits a latent are too many; raise n.")
     tail = 2.0**-bits / 2
     decoder = 4 * 2.0**q * math.log(n * 2.0**q / tail) / 2 * (1 + 1e-12)
@@ -241,7 +241,7 @@ def tanh_slopes(m: int, n: int, bits: int, q: int, eps: float, p: float, slope: 
         raise InfoFlowError(f"expected a finite positive slope, got {encoder!r}.")
     measure = min(1.0, m * 2.0 ** (bits + 1) * R / encoder)
     cut, tail, bad = m ** (1 / p) * 2.0**-bits, m ** (1 / p) * tail, (m * measure) ** (1 / p)
-    rounding = m ** (1 / p) * n * (8 * 2.0**q + 8) * unit
+    rounding = m ** (1 / p) * n * (8 * 2.0**q + 8) * UNIT
     return Slopes(encoder, decoder, (cut + tail + bad + rounding) * (1 + 1e-12), cut, tail, bad, rounding)
 
 

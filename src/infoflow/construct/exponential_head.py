@@ -18,8 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from infoflow.certificates.rules import UNIT
 from infoflow.compiler.offer import Offer, Question, Refusal, one_layer_reasons, positive, weight_reasons
-from infoflow.construct.separable import UNIT, Feature, features, own_domain
+from infoflow.construct.separable import Feature, features, own_domain
 from infoflow.flow.normal_form import Refused
 from infoflow.targets.target import Target
 

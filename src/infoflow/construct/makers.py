@@ -16,15 +16,15 @@ from infoflow.construct.codec import codec as make_codec
 from infoflow.construct.rank_one.context_map import ContextMap
 from infoflow.construct.rank_one.data import read_data
 from infoflow.construct.rank_one.equivariant import approximate_equivariant, function_named
+from infoflow.construct.rank_one.equivariant_proof import CertifiedEquivariant, certificate_of
 from infoflow.construct.rank_one.memorize import Memorizer, memorize
-from infoflow.construct.rank_one.off_ramps import CertifiedEquivariant, certificate_of
 from infoflow.construct.rank_one.text import TextMemory, memorize_text, read_conll
 from infoflow.construct.single_heads import SingleHead, single_head
 from infoflow.construct.softmax_attention.descent import InContextDescent, in_context_gd
 from infoflow.construct.softmax_attention.expression import parse
 from infoflow.construct.softmax_attention.grid import GridApproximator, grid_approximator
 from infoflow.construct.softmax_attention.multi_head import MultiHeadTruncatedLinear, multi_head_truncated_linear
-from infoflow.construct.softmax_attention.trajectory import Problem
+from infoflow.construct.softmax_attention.trajectory import DescentProblem
 from infoflow.construct.softmax_attention.truncated_linear import TruncatedLinear
 from infoflow.construct.softmax_attention.truncated_linear import truncated_linear as one_head
 from infoflow.errors import InfoFlowError, unknown
@@ -116,7 +116,7 @@ def exponential_head(given: Given, seed: int) -> SingleHead:
     return single_head("exponential_head", given["target"], given["T"], given["eps"], given["units"])
 
 
-def descent_data(source: Path | Mapping[str, Any]) -> tuple[Problem, torch.Tensor | None]:
+def descent_data(source: Path | Mapping[str, Any]) -> tuple[DescentProblem, torch.Tensor | None]:
     """The problem of a file or a mapping, checked: lists of finite numbers of the right lengths and nothing else; and
     the input to predict at, where there is one."""
     mapped = isinstance(source, Mapping)
@@ -135,7 +135,7 @@ def descent_data(source: Path | Mapping[str, Any]) -> tuple[Problem, torch.Tenso
     x = [_vector(f"row {i + 1} of x", row, n) for i, row in enumerate(rows)]
     numbers = (x, _vector("y", payload["y"], n), _vector("w0", payload.get("w0", [0.0] * d), d))
     asked = None if payload.get("x_u") is None else _double(_vector("x_u", payload["x_u"], d))
-    return Problem(*map(_double, numbers)), asked
+    return DescentProblem(*map(_double, numbers)), asked
 
 
 def _double(values: Any) -> torch.Tensor:

@@ -15,7 +15,6 @@ from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import tree_form
 from infoflow.targets.target import Extremum, Target
 
-UNIT = 2.0**-53  # half an ulp of 1 in float64
 MOST_POSITIONS = 2**22  # they are listed one by one, 64 bytes each
 
 

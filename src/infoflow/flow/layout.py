@@ -24,11 +24,11 @@ from infoflow.flow.jobs import Job, Schedule, assign, default_heads, minimal_hea
 from infoflow.flow.normal_form import NormalForm, Refused, Term, independent_rows, normal_form
 from infoflow.targets.target import Target
 
-__all__ = ["Layout", "Refused", "State", "lay_out", "schedules"]
+__all__ = ["LayerDirections", "Layout", "Refused", "lay_out", "schedules"]
 
 
 @dataclass(frozen=True)
-class State:
+class LayerDirections:
     """The named directions of one layer, before and after its attention.
 
     `names[j]` names coordinate j. `basis` (feature coordinates x features) says what the first coordinates mean before
@@ -57,7 +57,7 @@ class Layout:
     heads: tuple[int, ...]
     embed: tuple[int, ...]
     jobs: Schedule
-    states: tuple[State, ...]
+    states: tuple[LayerDirections, ...]
     positions: str
     arch: Architecture | None = None
 
@@ -190,7 +190,7 @@ def _positions(form: NormalForm, arch: Architecture | None) -> str:
     return "additive" if form.position_features else "none"
 
 
-def _states(form: NormalForm, schedule: Schedule, heads: tuple[int, ...], positions: str) -> Iterator[State]:
+def _states(form: NormalForm, schedule: Schedule, heads: tuple[int, ...], positions: str) -> Iterator[LayerDirections]:
     shared = any(len({job.head for job in jobs}) < len(jobs) for jobs in schedule[:-1])
     last_read = max(job.layer for jobs in schedule for job in jobs if job.message is None)
     for layer in range(len(schedule)):
@@ -215,7 +215,7 @@ def _states(form: NormalForm, schedule: Schedule, heads: tuple[int, ...], positi
         received = _receive(form, schedule, layer, names, slots, one, flag, len(basis))
         count = len(form.single_positions) if _excluding(schedule[layer]) else 0
         codes = tuple(range(len(basis) - count, len(basis)))
-        yield State(tuple(names), basis, slots, values, one, flag, received, codes)
+        yield LayerDirections(tuple(names), basis, slots, values, one, flag, received, codes)
 
 
 def _excluding(jobs: tuple[Job, ...]) -> bool:
@@ -384,13 +384,13 @@ def _dirty(form: NormalForm, schedule: Schedule, term: int, vertex: int, layer: 
     )
 
 
-def _augmented_embed(state: State, form: NormalForm, heads: int) -> int:
+def _augmented_embed(state: LayerDirections, form: NormalForm, heads: int) -> int:
     """Token and position take a coordinate each at least, also where nobody reads one of them."""
     codes = len(form.position_features)
     return heads * -(-(max(state.size - codes, 1) + max(codes, 1)) // heads)
 
 
-def _least_embed(state: State, jobs: tuple[Job, ...], form: NormalForm, heads: int) -> int:
+def _least_embed(state: LayerDirections, jobs: tuple[Job, ...], form: NormalForm, heads: int) -> int:
     """The least multiple of h_l that holds every direction and gives every head its keys and values."""
     per_head = [0] * heads
     for job in jobs:

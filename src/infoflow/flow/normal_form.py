@@ -266,7 +266,7 @@ def _draft_extremum(
 
 
 def _read_at_winner(draft: _Draft, term: ValueAtExtremum, centre: np.ndarray, half: np.ndarray) -> _Draft:
-    rows, constants = _substitute(term.read, centre, half)
+    rows, constants = term.read.substituted(centre, half)
     return replace(draft, sign=1.0, constant=constants, reads=rows, margin=term.margin)
 
 
@@ -305,13 +305,13 @@ def _root(
     constant = 0.0
     for vertex, polynomial in enumerate(tree.unary):
         if polynomial is not None:
-            (rows, constants) = _substitute(polynomial, centre, half)
+            (rows, constants) = polynomial.substituted(centre, half)
             _add(unary[vertex], rows[0], sign)
             constant += sign * constants[0]
     edges = []
     for edge in tree.edges:
-        left, left0 = _substitute(edge.left, centre, half)
-        right, right0 = _substitute(edge.right, centre, half)
+        left, left0 = edge.left.substituted(centre, half)
+        right, right0 = edge.right.substituted(centre, half)
         for k in range(edge.rank):
             _add(unary[edge.v], left[k], sign * right0[k])
             _add(unary[edge.w], right[k], sign * left0[k])
@@ -350,7 +350,7 @@ def _second_largest(
     leaving out any other leaves the largest. As a maximum: - max_s [ - max_{t != s} a'x(t) ]."""
     if reasons := _code_reasons(f"term {index + 1}", T):
         return None, reasons
-    (score,), (constant,) = _substitute(Polynomial.linear(np.asarray(term.direction)[None, :]), centre, half)
+    (score,), (constant,) = Polynomial.linear(np.asarray(term.direction)[None, :]).substituted(centre, half)
     edges: list[tuple[int, int, list[Functional], list[Functional]]] = [(1, 0, [], [])]
     return _Draft(index, -1.0, [-constant], 0, [{}, score], edges, [1, 0], excludes=True, message_sign=-1.0), []
 
@@ -384,39 +384,6 @@ def _heights(k: int, parent: list[int], order: list[int]) -> list[int]:
         if parent[vertex] >= 0:
             height[parent[vertex]] = max(height[parent[vertex]], height[vertex] + 1)
     return height
-
-
-def _substitute(polynomial: Polynomial, centre: np.ndarray, half: np.ndarray) -> tuple[list[Functional], list[float]]:
-    """p(centre + half u) as functionals over monomials of u and constants, output by output."""
-    rows: list[Functional] = [{} for _ in range(polynomial.outputs)]
-    constants = [0.0] * polynomial.outputs
-    for m, exponent in enumerate(polynomial.exponents.tolist()):
-        column = polynomial.coefficients[:, m]
-        if not column.any():
-            continue
-        for monomial, factor in _expand(exponent, centre, half).items():
-            for j in range(polynomial.outputs):
-                if column[j] and sum(monomial):
-                    rows[j][monomial] = rows[j].get(monomial, 0.0) + column[j] * factor
-                elif column[j]:
-                    constants[j] += column[j] * factor
-    return [{f: c for f, c in row.items() if c} for row in rows], constants
-
-
-def _expand(exponent: list[int], centre: np.ndarray, half: np.ndarray) -> dict[tuple[int, ...], float]:
-    """prod_i (centre_i + half_i u_i)^e_i over monomials of u."""
-    terms: dict[tuple[int, ...], float] = {(0,) * len(exponent): 1.0}
-    for i, e in enumerate(exponent):
-        if not e:
-            continue
-        new: dict[tuple[int, ...], float] = {}
-        for power in range(e + 1) if centre[i] else (e,):
-            factor = math.comb(e, power) * float(half[i]) ** power * float(centre[i]) ** (e - power)
-            for monomial, c in terms.items():
-                key = (*monomial[:i], power, *monomial[i + 1 :])
-                new[key] = new.get(key, 0.0) + c * factor
-        terms = new
-    return terms
 
 
 def _add(row: Functional, other: Functional, factor: float) -> None:

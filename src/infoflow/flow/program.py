@@ -14,7 +14,7 @@ import numpy as np
 from infoflow.architecture import Architecture
 from infoflow.flow.layout import Layout, Refused, lay_out
 from infoflow.flow.normal_form import Message, normal_form
-from infoflow.flow.sets import GlobalHead, Head, MaxHead, PositionHead, RowScores, Slot, State
+from infoflow.flow.sets import FlowHead, GlobalHead, LayerInput, MaxHead, PositionHead, RowScores, Slot
 from infoflow.targets import Extremum, KthLargest, PositionSum, Target, TreeScore, WholeSequence, tree_form
 from infoflow.targets.comparison import compared
 
@@ -64,7 +64,7 @@ def _with_tree(term: Any) -> Any:
 def program(target: Target, layout: Layout, cls_skip: bool = True) -> list[list[Slot]]:
     """The heads of every layer. With `cls_skip` the CLS moves only where the layout gives it a read; otherwise its idle
     heads compare constants, as an empty set makes them."""
-    layers: list[list[list[Head | None]]] = [[[None, None] for _ in range(h)] for h in layout.heads]
+    layers: list[list[list[FlowHead | None]]] = [[[None, None] for _ in range(h)] for h in layout.heads]
     for jobs in layout.jobs:
         for job in jobs:
             column = 0 if job.message is not None else 1
@@ -90,14 +90,14 @@ def choose(target: Target, arch: Architecture, T: int, cls_skip: bool = True) ->
         ), "global aggregation, since max-position retrieval has no layout here: " + "; ".join(refused.reasons)
 
 
-def _head(target: Target, layout: Layout, index: int, message: Message | None) -> Head:
+def _head(target: Target, layout: Layout, index: int, message: Message | None) -> FlowHead:
     term = _compared(target, index)
     if isinstance(term, PositionSum):
         return PositionHead(term.positions)
     if message is None:
         root = layout.form.terms[index].root
 
-        def read(state: State) -> RowScores:
+        def read(state: LayerInput) -> RowScores:
             score = _known(state, layout, target, index, root)
             return lambda rows: np.broadcast_to(score, (len(rows), state.T))
 
@@ -105,7 +105,7 @@ def _head(target: Target, layout: Layout, index: int, message: Message | None) -
     child, excludes = message.child, message.excludes
     compare = _pair_scores(term, message)
 
-    def retrieve(state: State) -> RowScores:
+    def retrieve(state: LayerInput) -> RowScores:
         pairs = compare(state.X)
         known = _known(state, layout, target, index, child)
 
@@ -151,7 +151,7 @@ def _all_pairs(term: Any, message: Message, X: np.ndarray, rows: np.ndarray) -> 
     return scores
 
 
-def _known(state: State, layout: Layout, target: Target, index: int, vertex: int) -> np.ndarray:
+def _known(state: LayerInput, layout: Layout, target: Target, index: int, vertex: int) -> np.ndarray:
     """b_v(s) for every token s: its own score, the messages it has received, -inf where the vertex may not stand."""
     term = _compared(target, index)
     total = _own_score(term, layout.form.terms[index].root, vertex, state.X)

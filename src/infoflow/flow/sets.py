@@ -26,7 +26,7 @@ BLOCK = 1 << 16  # scores held at once: 512 KB, so that they stay in the cache b
 
 
 @dataclass
-class State:
+class LayerInput:
     """What the heads of a layer may look at: tokens, the sets before the layer, the best scores remembered so far."""
 
     X: Float[np.ndarray, "T d"]
@@ -53,7 +53,7 @@ class MaxHead:
     With `name`, the best score of every token is kept in `state.best[name]`: the message later layers build on.
     """
 
-    scores: Callable[[State], RowScores]
+    scores: Callable[[LayerInput], RowScores]
     name: Hashable | None = None
     mode: Literal["max"] = "max"
 
@@ -73,29 +73,29 @@ class PositionHead:
     mode: Literal["specific"] = "specific"
 
 
-Head = MaxHead | GlobalHead | PositionHead
+FlowHead = MaxHead | GlobalHead | PositionHead
 
 
 @dataclass(frozen=True)
 class Slot:
     """One head of one layer: what it does for the tokens and for the CLS; None leaves the set as it was."""
 
-    tokens: Head | None = None
-    cls: Head | None = None
+    tokens: FlowHead | None = None
+    cls: FlowHead | None = None
 
 
 @dataclass(frozen=True)
-class Step:
+class LayerSets:
     """One layer carried out: the sets behind it and, per head, the first winner of every position (-1: none)."""
 
     sets: Packed
     winners: Int[np.ndarray, "positions heads"]
 
 
-def set_score(function: Callable[..., float]) -> Callable[[State], RowScores]:
+def set_score(function: Callable[..., float]) -> Callable[[LayerInput], RowScores]:
     """A score A(t, I(t), s, I(s), X) given as a plain function of 0-based positions and their sets."""
 
-    def scores(state: State) -> RowScores:
+    def scores(state: LayerInput) -> RowScores:
         sets = [state.members(p) for p in range(state.T + 1)]
 
         def rows_of(rows: np.ndarray) -> np.ndarray:
@@ -112,22 +112,22 @@ def simulate(
     layers: Sequence[Sequence[Slot]],
     mask: Literal["none", "causal"] = "none",
     ties: Ties = "first",
-) -> list[Step]:
+) -> list[LayerSets]:
     """Steps 0..L; step 0 holds the start. `layers[l]` are the heads of layer l + 1."""
     if ties not in ("first", "last", "all"):
         raise InfoFlowError(f"expected ties to be first, last or all, got {ties!r}.")
-    state = State(np.asarray(X, dtype=np.float64), start(len(X)))
-    steps = [Step(state.sets, np.full((len(X) + 1, 0), -1))]
+    state = LayerInput(np.asarray(X, dtype=np.float64), start(len(X)))
+    steps = [LayerSets(state.sets, np.full((len(X) + 1, 0), -1))]
     for number, slots in enumerate(layers, 1):
         step, best = _layer(state, slots, mask == "causal", ties, last=number == len(layers))
         steps.append(step)
-        state = State(state.X, step.sets, {**state.best, **best})
+        state = LayerInput(state.X, step.sets, {**state.best, **best})
     return steps
 
 
 def _layer(
-    state: State, slots: Sequence[Slot], causal: bool, ties: Ties, last: bool
-) -> tuple[Step, dict[Hashable, np.ndarray]]:
+    state: LayerInput, slots: Sequence[Slot], causal: bool, ties: Ties, last: bool
+) -> tuple[LayerSets, dict[Hashable, np.ndarray]]:
     T = state.T
     new = state.sets.copy()
     winners = np.full((T + 1, len(slots)), -1, dtype=np.int64)
@@ -142,11 +142,11 @@ def _layer(
                 new[rows] |= _everything(state.sets[:T], rows, causal)
             elif isinstance(head, PositionHead):
                 new[rows] |= _fixed(state.sets[:T], head.positions, rows, causal)
-    return Step(new, winners), best
+    return LayerSets(new, winners), best
 
 
 def _retrieve(
-    state: State, head: MaxHead, rows: np.ndarray, causal: bool, ties: Ties, new: Packed
+    state: LayerInput, head: MaxHead, rows: np.ndarray, causal: bool, ties: Ties, new: Packed
 ) -> tuple[np.ndarray, np.ndarray]:
     """Winners and best scores of the rows; the winners' old sets are joined to `new`."""
     winners = np.empty(len(rows), dtype=np.int64)

@@ -12,7 +12,7 @@ from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.flow.counting import Mode, mode_cost
 from infoflow.flow.program import choose
-from infoflow.flow.sets import MaxHead, PositionHead, Slot, Step, Ties, pack, simulate, sizes, unpack
+from infoflow.flow.sets import LayerSets, MaxHead, PositionHead, Slot, Ties, pack, simulate, sizes, unpack
 from infoflow.report.shown import Shown
 from infoflow.targets import Target
 from infoflow.targets.arrays import as_tokens, on_host
@@ -35,7 +35,7 @@ class Flow(Shown):
     arch: Architecture
     X: Float[np.ndarray, "T d"]
     slots: tuple[tuple[Slot, ...], ...]
-    steps: tuple[Step, ...]
+    steps: tuple[LayerSets, ...]
     active: Bool[np.ndarray, " T"]
     note: str = ""
 

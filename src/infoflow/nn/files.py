@@ -40,7 +40,7 @@ LOADERS: dict[str, str] = {
     "recording": "infoflow.probes.record:step_from_saved",
     "memorizer": "infoflow.construct.rank_one.saving:load_memorizer",
     "context_map": "infoflow.construct.rank_one.saving:load_map",
-    "equivariant": "infoflow.construct.rank_one.off_ramps:load_equivariant",
+    "equivariant": "infoflow.construct.rank_one.equivariant_proof:load_equivariant",
     "checkpoint": "infoflow.train.checkpoint:from_saved",
 }
 

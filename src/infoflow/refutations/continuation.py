@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from infoflow.refutations.problem import Problem
+from infoflow.refutations.problem import TwinProblem
 
 TOLERANCE = 1e-13  # of S, which `pairs` divides by the size of the states
 RANK = 1e-12  # singular values below RANK * largest count as zero
@@ -44,7 +44,7 @@ class Runs:
 
 
 def climb(
-    problem: Problem,
+    problem: TwinProblem,
     start: Float[Tensor, "B k"],
     deadline: float,
     generator: torch.Generator,
@@ -102,7 +102,7 @@ def tangent(frame: "Frame", g: Float[Tensor, "B Td"]) -> Float[Tensor, "B Td"]:
 
 
 def gradient(
-    problem: Problem, theta: Float[Tensor, "B Td"], sharpness: Float[Tensor, " B"], generator: torch.Generator
+    problem: TwinProblem, theta: Float[Tensor, "B Td"], sharpness: Float[Tensor, " B"], generator: torch.Generator
 ) -> Float[Tensor, "B Td"]:
     """dF/dtheta of the surrogate; where kinks remain, averaged over perturbations of size 1/sharpness."""
     copies = PERTURBATIONS if problem.surrogate.noise else 1
@@ -144,7 +144,7 @@ def row_space(J: Float[Tensor, "B N Td"]) -> Frame:
 
 
 def correct(
-    problem: Problem, theta: Float[Tensor, "B k"], frame: Frame, deadline: float
+    problem: TwinProblem, theta: Float[Tensor, "B k"], frame: Frame, deadline: float
 ) -> tuple[Float[Tensor, "B k"], Bool[Tensor, " B"]]:
     """Back to the set where the state is 0; true where |state| <= TOLERANCE was reached, in time."""
     theta, frame = theta.clone(), frame.of(torch.arange(len(theta)))
@@ -159,14 +159,14 @@ def correct(
     return theta, problem.states(theta).norm(dim=-1) <= TOLERANCE
 
 
-def rank(problem: Problem, theta: Float[Tensor, "B Td"]) -> int:
+def rank(problem: TwinProblem, theta: Float[Tensor, "B Td"]) -> int:
     """Largest rank of dR/dtheta over the given points."""
     _, J = problem.jacobian(theta)
     s = torch.linalg.svdvals(J)
     return int((s > RANK * s[:, :1]).sum(-1).max())
 
 
-def smallest_singular_value(problem: Problem, theta: Float[Tensor, " Td"]) -> float:
+def smallest_singular_value(problem: TwinProblem, theta: Float[Tensor, " Td"]) -> float:
     """The smallest singular value of dR/dtheta that counts as not zero: coordinates of R may be constant."""
     _, J = problem.jacobian(theta[None])
     s = torch.linalg.svdvals(J[0])

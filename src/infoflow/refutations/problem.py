@@ -34,7 +34,7 @@ class Adapter:
 
 
 @dataclass(frozen=True)
-class Problem:
+class TwinProblem:
     """A state map R and a target F on the box [low, high]^{T d}."""
 
     state: Callable[[Tensor], Tensor]
@@ -63,7 +63,7 @@ class Problem:
         (slope,) = torch.autograd.grad(picked, copies)
         return R.detach()[::N], slope.unflatten(0, (B, N))
 
-    def pairs(self, theta: Float[Tensor, "B Td"]) -> "Problem":
+    def pairs(self, theta: Float[Tensor, "B Td"]) -> "TwinProblem":
         """The problem of pairs (Y, Z), 2 T tokens: state R(Y) - R(Z), target F(Y) - F(Z).
 
         States are counted in units of their largest norm at `theta`, at least 1, so that one tolerance fits all models.
@@ -85,7 +85,9 @@ class Problem:
         return replace(self, state=lambda X: difference(self.state(apart(X))) / unit, surrogate=surrogate, T=2 * self.T)
 
 
-def problem_of(model: Any, target: Any, T: int, domain: tuple[float, float] | None = None, seed: int = 0) -> Problem:
+def problem_of(
+    model: Any, target: Any, T: int, domain: tuple[float, float] | None = None, seed: int = 0
+) -> TwinProblem:
     """Validate model, target and T, and put them in one form; every refusal says what was expected."""
     T = arguments.integer("T", T)
     state, dim, box = _state_of(model, target)
@@ -102,7 +104,7 @@ def problem_of(model: Any, target: Any, T: int, domain: tuple[float, float] | No
     elif not callable(asked):
         raise InfoFlowError("expected a Target or a function X -> (B,), got none; pass target=...")
     low, high = arguments.interval("domain", domain or box)
-    problem = Problem(state, surrogate_of(asked, T), T, dim, low, high)
+    problem = TwinProblem(state, surrogate_of(asked, T), T, dim, low, high)
     _check(problem, seed)
     return problem
 
@@ -130,7 +132,7 @@ def _state_of(model: Any, target: Any) -> tuple[Callable[[Tensor], Tensor], int,
     return model.state, int(dim), tuple(getattr(model, "domain", (-1.0, 1.0)))
 
 
-def _check(problem: Problem, seed: int) -> None:
+def _check(problem: TwinProblem, seed: int) -> None:
     """Shapes, dtype, finiteness, no randomness, no mixing of the batch: what the continuation silently relies on."""
     generator = torch.Generator().manual_seed(seed)
     theta = torch.rand(3, problem.T * problem.dim, generator=generator, dtype=torch.float64) * 2 - 1

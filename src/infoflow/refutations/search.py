@@ -10,7 +10,7 @@ from infoflow import arguments
 from infoflow.progress import Progress
 from infoflow.refutations.collision import Collision, NoCollision
 from infoflow.refutations.continuation import climb, rank, smallest_singular_value
-from infoflow.refutations.problem import STARTS, Problem, problem_of
+from infoflow.refutations.problem import STARTS, TwinProblem, problem_of
 from infoflow.refutations.proof import prove
 from infoflow.targets.named import target_of
 
@@ -67,7 +67,7 @@ def refute(
     return _collision(problem, model, target, Y, Z, began, began + seconds)
 
 
-def _starts(problem: Problem, generator: torch.Generator) -> Tensor:
+def _starts(problem: TwinProblem, generator: torch.Generator) -> Tensor:
     """Uniform in the box, and clustered (all tokens near a common point), where extrema tie."""
     half, shape = STARTS // 2, (STARTS // 2, problem.T, problem.dim)
     free = torch.rand(shape, generator=generator, dtype=torch.float64) * 2 - 1
@@ -77,7 +77,7 @@ def _starts(problem: Problem, generator: torch.Generator) -> Tensor:
 
 
 def _collision(
-    problem: Problem, model: Any, target: Any, Y: Tensor, Z: Tensor, began: float, deadline: float
+    problem: TwinProblem, model: Any, target: Any, Y: Tensor, Z: Tensor, began: float, deadline: float
 ) -> Collision:
     pair = problem.inputs(torch.stack([Y, Z]))
     R = problem.state(pair).detach()

@@ -5,13 +5,13 @@ has already come in. Sums over features are plain left-to-right loops of product
 rounded, so equal tokens give equal scores at every position and numpy and torch agree to the last bit.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
+from infoflow.cost import cores
 from infoflow.errors import InfoFlowError
 
 Array = Any  # a numpy array or a torch tensor
@@ -59,11 +59,6 @@ def in_threads(function: Callable[[Any], Any], parts: Sequence[Any]) -> list[Any
         return [function(part) for part in parts]
     with ThreadPoolExecutor(min(cores(), len(parts))) as pool:
         return list(pool.map(QUIET(function), parts))
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def search_bytes(x: Array) -> int:

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from infoflow import kernels
+from infoflow.cost import cores
 from infoflow.errors import InfoFlowError
 from infoflow.targets.arrays import (
     Array,
     concatenate,
-    cores,
     count,
     detach,
     epsilon,

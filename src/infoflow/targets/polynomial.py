@@ -3,6 +3,7 @@
 Small, exact in structure, evaluated on numpy arrays and torch tensors alike, with bounds over boxes.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +54,24 @@ class Polynomial:
         """True when every used monomial has degree exactly one, so that p(x) = W x."""
         used = np.abs(self.coefficients).max(axis=0, initial=0.0) > 0
         return bool((self.exponents[used].sum(axis=1) == 1).all())
+
+    def substituted(
+        self, centre: np.ndarray, half: np.ndarray
+    ) -> tuple[list[dict[tuple[int, ...], float]], list[float]]:
+        """p(centre + half u): per output its coefficients over monomials of u, by exponents, and its constant."""
+        rows: list[dict[tuple[int, ...], float]] = [{} for _ in range(self.outputs)]
+        constants = [0.0] * self.outputs
+        for m, exponent in enumerate(self.exponents.tolist()):
+            column = self.coefficients[:, m]
+            if not column.any():
+                continue
+            for monomial, factor in _expand(exponent, centre, half).items():
+                for j in range(self.outputs):
+                    if column[j] and sum(monomial):
+                        rows[j][monomial] = rows[j].get(monomial, 0.0) + column[j] * factor
+                    elif column[j]:
+                        constants[j] += column[j] * factor
+        return [{f: c for f, c in row.items() if c} for row in rows], constants
 
     def affine(self) -> tuple[Float[np.ndarray, "outputs d"], Float[np.ndarray, " outputs"]]:
         """(W, b) with p(x) = W x + b; refuses degree above one."""
@@ -145,3 +164,19 @@ def _monomial(x: Array, exponent: np.ndarray) -> Array:
         for _ in range(int(exponent[i])):
             product = product * x[..., i : i + 1]
     return product
+
+
+def _expand(exponent: list[int], centre: np.ndarray, half: np.ndarray) -> dict[tuple[int, ...], float]:
+    """prod_i (centre_i + half_i u_i)^e_i over monomials of u."""
+    terms: dict[tuple[int, ...], float] = {(0,) * len(exponent): 1.0}
+    for i, e in enumerate(exponent):
+        if not e:
+            continue
+        new: dict[tuple[int, ...], float] = {}
+        for power in range(e + 1) if centre[i] else (e,):
+            factor = math.comb(e, power) * float(half[i]) ** power * float(centre[i]) ** (e - power)
+            for monomial, c in terms.items():
+                key = (*monomial[:i], power, *monomial[i + 1 :])
+                new[key] = new.get(key, 0.0) + c * factor
+        terms = new
+    return terms

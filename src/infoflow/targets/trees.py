@@ -21,7 +21,7 @@ NodeFunction = Callable[[Float[np.ndarray, "k d"]], float]
 
 
 @dataclass(frozen=True)
-class Run:
+class TreeRun:
     """What a tree did with an input: the winner at every internal node, in the order of the merges, and at the root."""
 
     winners: tuple[IndexSet, ...]
@@ -67,7 +67,7 @@ class ComparisonTree:
     def dimension(self) -> int:
         return max(len(leaf) for leaf in self.leaves)
 
-    def run(self, X: Float[np.ndarray, "T d"]) -> Run:
+    def run(self, X: Float[np.ndarray, "T d"]) -> TreeRun:
         X = np.asarray(X, dtype=np.float64)
         highest = max(max(leaf) for leaf in self.leaves)
         if X.ndim != 2 or X.shape[0] <= highest or min(min(leaf) for leaf in self.leaves) < 0:
@@ -76,7 +76,7 @@ class ComparisonTree:
         for (left, right), function in zip(self.merges, self.functions, strict=True):
             first = function(X[list(kept[left])]) >= function(X[list(kept[right])])
             kept.append(kept[left] if first else kept[right])
-        return Run(tuple(kept[self.size :]), kept[-1])
+        return TreeRun(tuple(kept[self.size :]), kept[-1])
 
 
 Leaves = Literal["ordered", "unordered_distinct"]

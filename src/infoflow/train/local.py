@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
+from infoflow.cost import cores
 from infoflow.train.part import Finished, Keep, Sweep, provider, train_or_split
-from infoflow.train.plan import Part, cores, threads
+from infoflow.train.plan import Part, threads
 from infoflow.train.run import Run
 from infoflow.train.task import Data
 

@@ -1,6 +1,5 @@
 """How runs are grouped and sized: what the engine chooses by itself (and says), and the parts it trains in one pass."""
 
-import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -9,7 +8,7 @@ from typing import Any
 
 import torch
 
-from infoflow.cost import available_memory
+from infoflow.cost import available_memory, cores
 from infoflow.errors import InfoFlowError
 from infoflow.nn import TransformerConfig
 from infoflow.train import checkpoint
@@ -89,11 +88,6 @@ def _kernel(run: Run, config: TransformerConfig | None, device: torch.device) ->
     if device.type == "cuda":
         return "triton tf32x3" if single and triton_fits(run.T or 0, config.dim) else "folded pytorch"
     return "folded pytorch" + ", attention in C" * (single and config.dim <= MOST_NATIVE and native_found())
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

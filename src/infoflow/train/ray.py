@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from infoflow.cost import cores
 from infoflow.errors import InfoFlowError, JobError
 from infoflow.installation import extra
 from infoflow.train.part import Board, Finished, Keep, Stop, Sweep, provider, remembered, taken_up, train_or_split
-from infoflow.train.plan import Part, choose, cores, threads
+from infoflow.train.plan import Part, choose, threads
 
 RETRIES = 3  # times Ray starts a part again whose worker died
 LOOK = 0.5  # seconds between looks at the clock

@@ -18,7 +18,7 @@ from infoflow.targets import Extremum, PositionSum, Target, Term, TreeScore, tre
 
 LEVELS = (1e-2, 1e-3, 1e-4)
 MOST_TUPLES = 1 << 20  # enumerated tuples of one input
-HOTTEST = 2.0**40  # beta beyond which the search gives up
+LARGEST_BETA = 2.0**40  # beta beyond which the search gives up
 WORK = 1 << 24  # scores held at once
 
 
@@ -89,7 +89,7 @@ def _least(nmse: Callable[[float], float], level: float, low: float, step: float
     high = max(2 * low, step)
     while nmse(high) > level:
         low, high = high, 2 * high
-        if high > HOTTEST:
+        if high > LARGEST_BETA:
             return None
     for _ in range(8):
         middle = (low + high) / 2

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from infoflow.certificates.softmax import lambert_w
 from infoflow.errors import InfoFlowError
 
 GapBound = Literal["paper", "proof", "sharp", "masked"]
@@ -62,9 +63,7 @@ def largest_drop(n: int) -> float:
     At (0, -t, .., -t) the drop is (n-1) t e^-t / (1 + (n-1) e^-t); its derivative vanishes where
     (t - 1) e^(t-1) = (n-1)/e. It replaces the entropy bound log n in (84) and (95).
     """
-    from scipy.special import lambertw
-
-    return float(lambertw((n - 1) / math.e).real)
+    return lambert_w((n - 1) / math.e)
 
 
 def monotonicity(a: Float[ndarray, " n"], i: int) -> Statement:

@@ -17,9 +17,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from infoflow.certificates import Certificate, Claim
+from infoflow.certificates.rules import UNIT
 from infoflow.construct.softmax_attention.anchors import check_finite
-from infoflow.construct.softmax_attention.heads import Head, attend
-from infoflow.construct.softmax_attention.window import UNIT
+from infoflow.construct.softmax_attention.heads import SoftmaxHead, attend
 from infoflow.errors import InfoFlowError
 
 
@@ -31,7 +31,7 @@ def padded(X: Float[Tensor, "... d n"]) -> Float[Tensor, "... rows n_1"]:
     return torch.cat([with_zero, eye], -2)
 
 
-def positive_head(A: Float[Tensor, "out d"], B: Float[Tensor, "n n"], T: float, sign: float = 1.0) -> Head:
+def positive_head(A: Float[Tensor, "out d"], B: Float[Tensor, "n n"], T: float, sign: float = 1.0) -> SoftmaxHead:
     d, n = A.shape[1], len(B)
     sums = B.sum(0)
     M = float(sums.max())
@@ -40,7 +40,7 @@ def positive_head(A: Float[Tensor, "out d"], B: Float[Tensor, "n n"], T: float, 
     W_Q, W_K = torch.zeros(n, d + n + 1, dtype=torch.float64), torch.zeros(n, d + n + 1, dtype=torch.float64)
     W_Q[:, d : d + n], W_Q[:, -1] = torch.eye(n, dtype=torch.float64), T
     W_K[:, d : d + n], W_K[:, -1] = torch.log(B.mT), torch.log(3 * M - sums)
-    return Head(W_K, W_Q, W_V)
+    return SoftmaxHead(W_K, W_Q, W_V)
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class ExactProduct:
         return [(1.0, self.B.clamp(min=0) + c), (-1.0, (-self.B).clamp(min=0) + c)]
 
     @property
-    def heads(self) -> list[Head]:
+    def heads(self) -> list[SoftmaxHead]:
         return [positive_head(self.A, part, self.T, sign) for sign, part in self.parts]
 
     @property

@@ -25,9 +25,9 @@ from torch import Tensor
 
 from infoflow.book.statements.exact_products import padded
 from infoflow.certificates import Certificate, Claim, stated_limit
+from infoflow.certificates.rules import UNIT
 from infoflow.construct.softmax_attention.anchors import check_finite
-from infoflow.construct.softmax_attention.heads import Head, attend
-from infoflow.construct.softmax_attention.window import UNIT
+from infoflow.construct.softmax_attention.heads import SoftmaxHead, attend
 from infoflow.errors import InfoFlowError
 
 SHARP = 60.0  # score of a copy: exp(-60) is below a unit of float64
@@ -94,7 +94,7 @@ class ReluAttention:
 
     __call__ = fast
 
-    def first_layer(self) -> list[Head]:
+    def first_layer(self) -> list[SoftmaxHead]:
         d, n, N = self.sizes
         heads = []
         for j in range(n):
@@ -104,7 +104,7 @@ class ReluAttention:
             heads.append(_gated(d, n, columns=[j], key=j, W_V=W_V))
         return [*heads, _identity(d, n, n * N)]
 
-    def second_layer(self) -> list[Head]:
+    def second_layer(self) -> list[SoftmaxHead]:
         _, n, N = self.sizes
         rows = n * N
         heads = []
@@ -116,11 +116,11 @@ class ReluAttention:
             W_Q[0, rows:] = 1
             W_Q[0, rows + i] = -1
             W_K[0, -1] = SHARP
-            heads.append(Head(W_K, W_Q, W_V))
+            heads.append(SoftmaxHead(W_K, W_Q, W_V))
         return [*heads, _identity(rows, n, rows)]
 
-    def merged_layer(self) -> list[Head]:
-        """Head (i, j): column i reads token j, all others read padding."""
+    def merged_layer(self) -> list[SoftmaxHead]:
+        """SoftmaxHead (i, j): column i reads token j, all others read padding."""
         d, n, N = self.sizes
         heads = []
         for i in range(n):
@@ -132,7 +132,7 @@ class ReluAttention:
                 heads.append(_gated(d, n, columns=[i], key=j, W_V=W_V))
         return [*heads, _identity(d, n, n * N)]
 
-    def last_layer(self, printed: bool = False) -> list[Head]:
+    def last_layer(self, printed: bool = False) -> list[SoftmaxHead]:
         """`printed` puts the paper's I_n in place of C_s."""
         _, n, N = self.sizes
         eye = torch.eye(n, dtype=torch.float64)
@@ -149,7 +149,7 @@ class ReluAttention:
                 W_Q[:, -1] += 1
                 W_V = torch.zeros(1, n * N + n + 1, dtype=torch.float64)
                 W_V[0, k * n : (k + 1) * n] = sign
-                heads.append(Head(W_K, self.beta * W_Q, W_V))
+                heads.append(SoftmaxHead(W_K, self.beta * W_Q, W_V))
         return heads
 
     def explicit(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... n"]:
@@ -176,23 +176,23 @@ class ReluAttention:
             raise InfoFlowError(f"expected entries within {self.radius:g}; rebuild with a larger radius.")
 
 
-def _gated(d: int, n: int, columns: list[int], key: int, W_V: Tensor) -> Head:
+def _gated(d: int, n: int, columns: list[int], key: int, W_V: Tensor) -> SoftmaxHead:
     """Queries of `columns` score SHARP on token `key`; all other queries score it on padding."""
     W_Q, W_K = torch.zeros(2, d + n + 1, dtype=torch.float64), torch.zeros(2, d + n + 1, dtype=torch.float64)
     W_Q[1, d:] = SHARP
     for column in columns:
         W_Q[0, d + column], W_Q[1, d + column] = SHARP, 0
     W_K[0, d + key], W_K[1, -1] = 1, 1
-    return Head(W_K, W_Q, W_V)
+    return SoftmaxHead(W_K, W_Q, W_V)
 
 
-def _identity(rows_before: int, n: int, rows_after: int) -> Head:
+def _identity(rows_before: int, n: int, rows_after: int) -> SoftmaxHead:
     """Carries I_{n+1} to the next layer."""
     select = torch.zeros(n + 1, rows_before + n + 1, dtype=torch.float64)
     select[:, rows_before:] = torch.eye(n + 1, dtype=torch.float64)
     W_V = torch.zeros(rows_after + n + 1, rows_before + n + 1, dtype=torch.float64)
     W_V[rows_after:] = select
-    return Head(select, SHARP * select, W_V)
+    return SoftmaxHead(select, SHARP * select, W_V)
 
 
 def relu_attention(

@@ -23,12 +23,12 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
+from infoflow.certificates.rules import UNIT
 from infoflow.construct.rank_one.contexts import Contexts
-from infoflow.construct.rank_one.head import Head
+from infoflow.construct.rank_one.head import RankOneHead
 from infoflow.errors import JobError
 from infoflow.installation import extra
 
-UNIT = 2.0**-53
 TINY = 2.0**-1074  # what a product that underflows may lose, whatever its size
 
 
@@ -64,7 +64,7 @@ def gamma(k: int) -> float:
     return k * UNIT / (1 - k * UNIT)
 
 
-def rounding_bound(contexts: Contexts, head: Head) -> float:
+def rounding_bound(contexts: Contexts, head: RankOneHead) -> float:
     """max |s computed - s| over all classes, for float64 execution in any order of summation.
 
     Projections: |dp| <= gamma_{d+s} |V||v|, the same for q. Logits: |dp| Q + P |dq| + |dp||dq| + 8 u P Q =: e (the 8
@@ -93,7 +93,7 @@ def projected(contexts: Contexts, direction: Float[ndarray, " d"], head_size: in
     return float(np.abs(contexts.vocabulary @ direction).max()) + error, error
 
 
-def logit_error(contexts: Contexts, head: Head) -> float:
+def logit_error(contexts: Contexts, head: RankOneHead) -> float:
     """|dp| Q + P |dq| + |dp||dq| + 8 u P Q: the rounding of any shifted logit, and its underflow."""
     P, dp = projected(contexts, head.key, head.size)
     Q, dq = projected(contexts, head.query, head.size)
@@ -101,7 +101,7 @@ def logit_error(contexts: Contexts, head: Head) -> float:
 
 
 def enclose(
-    contexts: Contexts, head: Head, bits: int = 64, classes: Int[ndarray, " k"] | None = None
+    contexts: Contexts, head: RankOneHead, bits: int = 64, classes: Int[ndarray, " k"] | None = None
 ) -> tuple[list[Any], list[Any]]:
     """Balls around s of the given classes (all), and around every p: exact float64 inputs, `bits` of precision."""
     query, set_of = contexts.query, contexts.set_of
@@ -132,7 +132,9 @@ def _balls(vocabulary: Float[ndarray, "m d"], direction: Float[ndarray, " d"]) -
     return entries
 
 
-def certify_gap(contexts: Contexts, head: Head, s: Float[ndarray, " M"], measured: float | None) -> GapCertificate:
+def certify_gap(
+    contexts: Contexts, head: RankOneHead, s: Float[ndarray, " M"], measured: float | None
+) -> GapCertificate:
     """The cheapest certificate that succeeds. `s` are the float64 averages, `measured` their smallest same-token
     gap."""
     if measured is None:
@@ -152,7 +154,7 @@ def certify_gap(contexts: Contexts, head: Head, s: Float[ndarray, " M"], measure
     return found if found.holds else saturated_order(contexts, head, 1024)
 
 
-def certify_by_balls(contexts: Contexts, head: Head, s: Float[ndarray, " M"], bits: int = 64) -> GapCertificate:
+def certify_by_balls(contexts: Contexts, head: RankOneHead, s: Float[ndarray, " M"], bits: int = 64) -> GapCertificate:
     """Balls where float64 does not decide: same-token neighbours at most 2 g + 4 e apart, g the smallest float64 gap
     and e the rounding bound of `s`. Any other two classes of a token are 2 g + 2 e apart in truth."""
     error = rounding_bound(contexts, head)
@@ -198,7 +200,7 @@ def _power(log10: float) -> float:
     return 10.0**log10 * (1 - 1e-12) if log10 > -300 else 0.0
 
 
-def saturated_order(contexts: Contexts, head: Head, bits: int = 128) -> GapCertificate:
+def saturated_order(contexts: Contexts, head: RankOneHead, bits: int = 128) -> GapCertificate:
     """Sort each token's classes with the identity as comparator; neighbours certified positive are all distinct."""
     library = _flint()
     before = library.ctx.prec
@@ -231,7 +233,7 @@ class _Minors:
 
     CUT = 80.0
 
-    def __init__(self, contexts: Contexts, head: Head) -> None:
+    def __init__(self, contexts: Contexts, head: RankOneHead) -> None:
         self.contexts = contexts
         self.p, self.q = contexts.vocabulary @ head.key, contexts.vocabulary @ head.query
         self.blur = 2 * projected(contexts, head.key, head.size)[1]

@@ -17,10 +17,11 @@ from numpy import ndarray
 
 from infoflow import arguments
 from infoflow.certificates import stated_limit
+from infoflow.certificates.rules import UNIT
 from infoflow.construct.rank_one import scales
-from infoflow.construct.rank_one.certificate import UNIT, GapCertificate, certify_gap, projected, rounding_bound
+from infoflow.construct.rank_one.certificate import GapCertificate, certify_gap, projected, rounding_bound
 from infoflow.construct.rank_one.contexts import Contexts, Mask, read_contexts
-from infoflow.construct.rank_one.head import Head, attention_average
+from infoflow.construct.rank_one.head import RankOneHead, attention_average
 from infoflow.construct.rank_one.separation import Separation, same_token_gap, separation
 from infoflow.errors import InfoFlowError
 
@@ -35,7 +36,7 @@ class ContextMap:
     """The head, its certificate, and the data it was made for."""
 
     contexts: Contexts
-    head: Head
+    head: RankOneHead
     scale: str
     apart: Separation
     averages: Float[ndarray, " M"]  # s of every class, as float64 computes it
@@ -63,7 +64,7 @@ class ContextMap:
         apart = separation(contexts.vocabulary)
         v, query = _choose(contexts, scale, apart, draws, seed)
         amplitude = min(apart.distance, 2 * apart.largest) / (4 * float(np.abs(contexts.vocabulary @ v).max()))
-        head = Head(v, query, amplitude * v / np.linalg.norm(v), head_size)
+        head = RankOneHead(v, query, amplitude * v / np.linalg.norm(v), head_size)
         s = attention_average(contexts, contexts.vocabulary @ head.key, contexts.vocabulary @ head.query)
         pair = same_token_gap(contexts.query, s)
         certificate = certify_gap(contexts, head, s, pair.gap if pair else None)
@@ -149,7 +150,7 @@ class ContextMap:
         }
 
 
-def ids_apart(contexts: Contexts, head: Head, averages: GapCertificate) -> float:
+def ids_apart(contexts: Contexts, head: RankOneHead, averages: GapCertificate) -> float:
     """log10 of a distance that the ids x + a s of different contexts keep, in real arithmetic on the stored weights.
 
     One token: |a| |s - s'|. Two tokens: |x - x'| - |a||s| - |a||s'| >= |x - x'| - 2 |a| max|p|. Minus infinity where

@@ -38,8 +38,9 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from infoflow import arguments, cost
+from infoflow.certificates.rules import UNIT
 from infoflow.construct.rank_one.contexts import Contexts, contexts_of
-from infoflow.construct.rank_one.head import Head, attention_average
+from infoflow.construct.rank_one.head import RankOneHead, attention_average
 from infoflow.construct.rank_one.network import BLOCK, set_head
 from infoflow.construct.rank_one.search import relative_gap
 from infoflow.construct.softmax_attention import expression
@@ -61,7 +62,7 @@ class Equivariant:
     delta: float
     ids: Float[ndarray, " M"]  # t of every class, in increasing order
     contexts: Contexts  # all multisets of n grid tokens
-    head: Head
+    head: RankOneHead
     bound: float  # max |label|: the network's outputs stay within it
     box: tuple[float, float] = (0.0, 1.0)  # every coordinate of every token; 0 outside
 
@@ -164,7 +165,7 @@ def _approximate(
         network.position.data = torch.arange(n, dtype=torch.float64).unsqueeze(1) * torch.eye(d).double()[-1]
     M = 2 * n * (1 + amplitude) / amplitude * top / float(line.sum())
     _fill_first(network, d, D, delta, M, box)
-    head = Head(line, beta * line, amplitude * line / float(line @ line))
+    head = RankOneHead(line, beta * line, amplitude * line / float(line @ line))
     set_head(network, head)
     _fill_second(network, line, t, values, 1.02 * (1 + amplitude) * top)
     return Equivariant(network, d, n, D, delta, np.sort(t), contexts, head, float(np.abs(values).max()), box)
@@ -178,7 +179,7 @@ def ramp_width(d: int, n: int, D: int, reach: float, gap: float) -> float:
     but not so narrow that the rounding of F1, about 4 sqrt(D) u / delta times `reach`, leaves the plateau gap/32.
     """
     strips = 1 / (64 * D**2 * d * n * (D + 2))
-    rounding = 128 * math.sqrt(D) * 2.0**-53 * reach / gap
+    rounding = 128 * math.sqrt(D) * UNIT * reach / gap
     return 2.0 ** math.ceil(math.log2(max(min(strips, 2.0**-20), rounding)))
 
 

@@ -19,7 +19,7 @@ BLOCK = 1 << 21  # entries of one block of logits
 
 
 @dataclass(frozen=True)
-class Head:
+class RankOneHead:
     """Key direction v, query direction w = beta v' (stored, so what is certified), output vector a."""
 
     key: Float[ndarray, " d"]

@@ -11,6 +11,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from infoflow.certificates.rules import UNIT
+
 BITS = 100  # knots and coefficients are multiples of 2^-BITS; every float64 above 2^-48 already is
 
 
@@ -103,7 +105,7 @@ def rounding_bound(lookup: Lookup, readout_error: float, end: float) -> float:
     with e the error of the read-out t; the sum grows with t, so `end` is the worst. Of the m + 6, m + 2 are the sum's
     own, and 4 are those of `Lookup.__call__`, value + slope * step, whose terms are no larger than the sum's.
     """
-    u, size = 2.0**-53, np.abs(lookup.coefficients)
+    u, size = UNIT, np.abs(lookup.coefficients)
     reach = np.maximum(end - lookup.knots[:-1], 0.0) * (1 + 4 * u) + readout_error
     gamma = (len(lookup.knots) + 6) * u / (1 - (len(lookup.knots) + 6) * u)
     total = reach @ size

@@ -19,10 +19,11 @@ from numpy import ndarray
 
 from infoflow import arguments
 from infoflow.certificates import Certificate, Claim
+from infoflow.certificates.rules import UNIT
 from infoflow.construct.rank_one import lookup
-from infoflow.construct.rank_one.certificate import TINY, UNIT, gamma, rounding_bound
+from infoflow.construct.rank_one.certificate import TINY, gamma, rounding_bound
 from infoflow.construct.rank_one.contexts import Contexts, Mask, read_contexts
-from infoflow.construct.rank_one.head import Head
+from infoflow.construct.rank_one.head import RankOneHead
 from infoflow.construct.rank_one.network import Memory, block_network
 from infoflow.construct.rank_one.positions import Encoding, encoding
 from infoflow.construct.rank_one.search import Spread, find_spreads
@@ -138,7 +139,7 @@ class _Placed:
     """A head in its network with the ids it gives, the table still blank."""
 
     spread: Spread
-    head: Head
+    head: RankOneHead
     memory: Memory
     states: Float[ndarray, "M d"]
     margin: float  # the smallest gap of the ids over the rounding of one
@@ -170,7 +171,7 @@ class _Placed:
 
 
 def _place(contexts: Contexts, spread: Spread, table: Float[ndarray, "n d"] | None, head_size: int) -> _Placed:
-    head = Head(spread.key, spread.query, spread.amplitude * spread.readout / _square(spread.readout), head_size)
+    head = RankOneHead(spread.key, spread.query, spread.amplitude * spread.readout / _square(spread.readout), head_size)
     blur = _readout_error(contexts, head, spread.readout)
     _refuse_tight(contexts, spread, blur)
     memory = block_network(head, contexts, table)
@@ -268,7 +269,7 @@ def _order_hint(contexts: Contexts, one: int, other: int) -> str:
     return ", or let order count with positions=corollary (--positions corollary)" if differ else ""
 
 
-def _readout_error(contexts: Contexts, head: Head, readout: Float[ndarray, " d"]) -> float:
+def _readout_error(contexts: Contexts, head: RankOneHead, readout: Float[ndarray, " d"]) -> float:
     """|t computed - t| for float64 execution: the averages' error, the sum x + a s, and the product with w."""
     vocabulary, w = contexts.vocabulary, np.abs(readout)
     largest = float(np.abs(vocabulary @ head.key).max())
@@ -279,7 +280,7 @@ def _readout_error(contexts: Contexts, head: Head, readout: Float[ndarray, " d"]
     return average + 2 * gamma(d + head.size + 6) * size + underflow
 
 
-def state_error(contexts: Contexts, head: Head) -> float:
+def state_error(contexts: Contexts, head: RankOneHead) -> float:
     """|H computed - H| per coordinate."""
     largest = float(np.abs(contexts.vocabulary @ head.key).max())
     a = float(np.abs(head.output).max())
@@ -336,7 +337,7 @@ def _check(
     return worst, count
 
 
-def certificate_of(memory: Memory, contexts: Contexts, head: Head, labels: Int[ndarray, "M d"]) -> Certificate:
+def certificate_of(memory: Memory, contexts: Contexts, head: RankOneHead, labels: Int[ndarray, "M d"]) -> Certificate:
     """|out - Y| on the data, for float64 execution in any order, from the stored weights alone:
 
     residual of the exact table + slope * error of the read-out + error of H + rounding of the ReLU sum.

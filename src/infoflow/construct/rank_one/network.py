@@ -12,7 +12,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from infoflow.construct.rank_one.contexts import Contexts
-from infoflow.construct.rank_one.head import Head
+from infoflow.construct.rank_one.head import RankOneHead
 from infoflow.construct.rank_one.lookup import Lookup, grid, read_back
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer, TransformerConfig
@@ -47,7 +47,7 @@ def rank_one_config(
     return TransformerConfig(**{**base, **options})
 
 
-def set_head(network: Transformer, head: Head) -> None:
+def set_head(network: Transformer, head: RankOneHead) -> None:
     """Copy the four rank-1 matrices into layer 1."""
     layer: Any = network.attentions[0]
     for name, matrix in head.matrices().items():
@@ -184,7 +184,7 @@ def attention_config(contexts: Contexts, head_size: int) -> TransformerConfig:
     return rank_one_config(contexts.vocabulary.shape[1], width=1, head_size=head_size, **options)
 
 
-def attention_network(head: Head, contexts: Contexts) -> Transformer:
+def attention_network(head: RankOneHead, contexts: Contexts) -> Transformer:
     """The attention layer (2) alone."""
     network = Transformer(attention_config(contexts, head.size)).double()
     set_head(network, head)
@@ -211,7 +211,7 @@ def block_config(contexts: Contexts, width: int, head_size: int, positions: bool
     )
 
 
-def block_network(head: Head, contexts: Contexts, table: Float[ndarray, "n d"] | None) -> Memory:
+def block_network(head: RankOneHead, contexts: Contexts, table: Float[ndarray, "n d"] | None) -> Memory:
     """The dense module for these contexts with the head in place and a blank feed-forward block."""
     config = block_config(contexts, max(contexts.size - 1, 1), head.size, table is not None)
     network = Transformer(config).double()

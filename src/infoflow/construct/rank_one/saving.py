@@ -23,7 +23,7 @@ from infoflow.compiler.coverage import expect_config
 from infoflow.construct.rank_one.certificate import certify_gap
 from infoflow.construct.rank_one.context_map import ids_apart
 from infoflow.construct.rank_one.contexts import LARGEST, Contexts, contexts_of
-from infoflow.construct.rank_one.head import Head, attention_average, dyadic_shares
+from infoflow.construct.rank_one.head import RankOneHead, attention_average, dyadic_shares
 from infoflow.construct.rank_one.memorize import Memorizer, certificate_of, state_error
 from infoflow.construct.rank_one.network import Memory, attention_config, block_config
 from infoflow.construct.rank_one.separation import same_token_gap
@@ -49,13 +49,13 @@ class SavedRankOne:
         return out
 
     @cached_property
-    def head(self) -> Head:
+    def head(self) -> RankOneHead:
         """Read back from the first rows; `verify` compares the rest."""
         layer: Any = self.network.attentions[0]
         size = self.network.config.head_dims[0]
         share = float(dyadic_shares(size)[0])
         key, query, output = (t.detach().numpy() for t in (layer.key[0, 0], layer.query[0, 0], layer.output[:, 0]))
-        return Head(key.copy(), query / share, output / share, size)
+        return RankOneHead(key.copy(), query / share, output / share, size)
 
     def verify(self) -> list[str]:
         """Every entry of the four matrices that is not of rank 1 as built, by name.

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
+from infoflow.certificates.rules import UNIT
 from infoflow.construct.rank_one.contexts import Contexts, unique_rows
 from infoflow.errors import InfoFlowError
 
@@ -49,7 +50,7 @@ def closest_distance(points: Float[ndarray, "m d"]) -> float:
 def _closest_by_blocks(points: Float[ndarray, "m d"], block: int = 2048) -> float:
     """|x - y|^2 = |x|^2 + |y|^2 - 2 x.y to rounding, then every near-minimal pair again by subtraction."""
     squares = (points**2).sum(1)
-    slack = max(1e-12, 8 * (points.shape[1] + 4) * 2.0**-53) * float(squares.max())
+    slack = max(1e-12, 8 * (points.shape[1] + 4) * UNIT) * float(squares.max())
     best = float("inf")
     for start in range(0, len(points), block):
         stop = min(start + block, len(points))

@@ -11,14 +11,14 @@ from infoflow.construct.softmax_attention.multi_head import multi_head_truncated
 from infoflow.construct.softmax_attention.relu_networks import ReluNetwork, two_layer_attention
 from infoflow.construct.softmax_attention.summed_range import summed_range
 from infoflow.construct.softmax_attention.table_head import soft_range, table_head
-from infoflow.construct.softmax_attention.trajectory import Problem
+from infoflow.construct.softmax_attention.trajectory import DescentProblem
 from infoflow.construct.softmax_attention.truncated_linear import clipped_relu, hard_tanh, relu, truncated_linear
 
 __all__ = [
     "Anchors",
     "Bounds",
+    "DescentProblem",
     "Loss",
-    "Problem",
     "ReluBumps",
     "ReluNetwork",
     "beta_pair",

@@ -19,19 +19,19 @@ from jaxtyping import Float
 from torch import Tensor
 
 from infoflow.certificates import Certificate, Claim, stated_limit
+from infoflow.certificates.rules import UNIT
 from infoflow.construct.softmax_attention.gradient_heads import GradientHeads, one_variable
 from infoflow.construct.softmax_attention.losses import Loss, find
 from infoflow.construct.softmax_attention.ridge_polynomials import general_heads
 from infoflow.construct.softmax_attention.table_head import Table, table, value_error
-from infoflow.construct.softmax_attention.trajectory import Problem, Reach, exact_descent, reach, spectrum
-from infoflow.construct.softmax_attention.window import UNIT
+from infoflow.construct.softmax_attention.trajectory import DescentProblem, Reach, exact_descent, reach, spectrum
 from infoflow.errors import InfoFlowError
 
 ALLOWANCE = "; the heads' own error is allowed a quarter more, checked at every step"
 
 
 @dataclass(frozen=True)
-class Run:
+class DescentRun:
     path: Float[Tensor, "steps_1 d"]
     exact: Float[Tensor, "steps_1 d"]
 
@@ -58,7 +58,7 @@ class InContextDescent:
     gradient_heads: GradientHeads
     domain: Reach
     identity: Table  # the read-out at a new x_u
-    problem: Problem | None  # the data the domain was made for
+    problem: DescentProblem | None  # the data the domain was made for
     tau: float | None = None  # as the caller gave it
     knots: int = 32
 
@@ -71,20 +71,20 @@ class InContextDescent:
     def heads(self) -> int:
         return self.steps * self.heads_per_step
 
-    def gradient(self, problem: Problem, w: Float[Tensor, " d"]) -> Float[Tensor, " d"]:
+    def gradient(self, problem: DescentProblem, w: Float[Tensor, " d"]) -> Float[Tensor, " d"]:
         """The attention layer's gradient, structure exploited."""
         parts = self.gradient_heads.coordinates(w @ problem.x, problem.y, problem.x)
         return parts.sum(1) / self.n + self.ridge * w
 
-    def run(self, problem: Problem) -> Run:
+    def run(self, problem: DescentProblem) -> DescentRun:
         self.expect(problem)
         w, path = problem.w0, [problem.w0]
         for _ in range(self.steps):
             w = w - self.eta * self.gradient(problem, w)
             path.append(w)
-        return Run(torch.stack(path), exact_descent(self.loss, problem, self.eta, self.steps, self.ridge))
+        return DescentRun(torch.stack(path), exact_descent(self.loss, problem, self.eta, self.steps, self.ridge))
 
-    def predict(self, problem: Problem, x_u: Float[Tensor, " d"]) -> float:
+    def predict(self, problem: DescentProblem, x_u: Float[Tensor, " d"]) -> float:
         """w_T . x_u, read by one more table head at the new column."""
         z = self.run(problem).w @ x_u
         self.identity.check(z)
@@ -96,7 +96,7 @@ class InContextDescent:
         built = self.identity
         return value_error(built.spacing, built.c, 1.0, 0.0) + built.rounding
 
-    def propagated(self, problem: Problem) -> float | None:
+    def propagated(self, problem: DescentProblem) -> float | None:
         """The bound on |w~_T - w_T| for this data; None when the loss's bounds are not known."""
         eps = self.gradient_heads.error
         mu, smoothness = spectrum(self.loss, problem, self.ridge)
@@ -145,7 +145,7 @@ class InContextDescent:
             return found
         return found.against(f"the run deviates by {deviation:.6g}, the bound is {found.bound:.6g}")
 
-    def expect(self, problem: Problem) -> None:
+    def expect(self, problem: DescentProblem) -> None:
         if problem.x.shape != (self.d, self.n):
             raise InfoFlowError(
                 f"expected x of shape ({self.d}, {self.n}), got {tuple(problem.x.shape)}; rebuild for this size."
@@ -175,7 +175,7 @@ def in_context_gd(
     steps: int,
     heads: str = "soft",
     *,
-    data: Problem | None = None,
+    data: DescentProblem | None = None,
     bounds: Bounds | None = None,
     ridge: float = 0.0,
     p: int = 256,
@@ -223,7 +223,7 @@ def in_context_gd(
     return build(Bounds(1.25 * far.arguments + 1e-9, entry, labels), far.source + ALLOWANCE, far.weights)
 
 
-def _check_labels(loss: Loss, problem: Problem) -> None:
+def _check_labels(loss: Loss, problem: DescentProblem) -> None:
     if loss.form == "margin" and not bool((problem.y.abs() == 1).all()):
         raise InfoFlowError(f"expected labels -1 or +1 for the {loss.name} loss, got others; relabel the data.")
 

@@ -16,9 +16,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from infoflow.construct.softmax_attention.descent import InContextDescent
-from infoflow.construct.softmax_attention.heads import Head
+from infoflow.construct.softmax_attention.heads import SoftmaxHead
 from infoflow.construct.softmax_attention.table_head import Table
-from infoflow.construct.softmax_attention.trajectory import Problem
+from infoflow.construct.softmax_attention.trajectory import DescentProblem
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class TableAffine:
 
 
 def state(
-    problem: Problem, w: Float[Tensor, " d"], x_u: Float[Tensor, " d"] | None = None
+    problem: DescentProblem, w: Float[Tensor, " d"], x_u: Float[Tensor, " d"] | None = None
 ) -> Float[Tensor, "rows columns"]:
     x, y = problem.x, problem.y
     if x_u is not None:
@@ -58,7 +58,7 @@ def table_affine(d: int, a: float, b: float, shift: Float[Tensor, " d"], piece: 
     return TableAffine(M1, M2, C, L)
 
 
-def table_matrices(d: int, piece: Table, row: int, W_O: Float[Tensor, "p columns"]) -> Head:
+def table_matrices(d: int, piece: Table, row: int, W_O: Float[Tensor, "p columns"]) -> SoftmaxHead:
     D = 2 * d + 5
     W_Q, W_K = torch.zeros(d + 2, D, dtype=torch.float64), torch.zeros(d + 2, D, dtype=torch.float64)
     W_Q[:, : d + 2] = torch.eye(d + 2, dtype=torch.float64)
@@ -66,13 +66,13 @@ def table_matrices(d: int, piece: Table, row: int, W_O: Float[Tensor, "p columns
     W_K[d + 1, 2 * d + 3] = -piece.scale
     W_V = torch.zeros(2 * d + 2, D, dtype=torch.float64)
     W_V[row, 2 * d + 4] = 1
-    return Head(W_K, W_Q, W_V, W_O)
+    return SoftmaxHead(W_K, W_Q, W_V, W_O)
 
 
-def step_heads(net: InContextDescent, columns: int) -> list[tuple[TableAffine | None, Head]]:
+def step_heads(net: InContextDescent, columns: int) -> list[tuple[TableAffine | None, SoftmaxHead]]:
     """All heads of one step, each with the affine map before it (None: the state itself)."""
     d, n, tau = net.d, net.n, net.gradient_heads.tau
-    heads: list[tuple[TableAffine | None, Head]] = []
+    heads: list[tuple[TableAffine | None, SoftmaxHead]] = []
     for branch in net.gradient_heads.branches:
         for weight, piece in branch.pieces:
             for r in range(d):
@@ -88,13 +88,13 @@ def step_heads(net: InContextDescent, columns: int) -> list[tuple[TableAffine | 
     return heads
 
 
-def _ridge_head(net: InContextDescent) -> Head:
+def _ridge_head(net: InContextDescent) -> SoftmaxHead:
     """-eta ridge w, exactly: w is the same in all columns, so any attention weights do."""
     rows, d = 2 * net.d + 2, net.d
     flat = torch.zeros(1, rows, dtype=torch.float64)
     W_V = torch.zeros(rows, rows, dtype=torch.float64)
     W_V[d + 1 : 2 * d + 1, d + 1 : 2 * d + 1] = -net.eta * net.ridge * torch.eye(d, dtype=torch.float64)
-    return Head(flat, flat, W_V)
+    return SoftmaxHead(flat, flat, W_V)
 
 
 def explicit_step(net: InContextDescent, S: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from infoflow.construct.softmax_attention.descent import InContextDescent
 from infoflow.construct.softmax_attention.grid import GridApproximator
-from infoflow.construct.softmax_attention.heads import Head
+from infoflow.construct.softmax_attention.heads import SoftmaxHead
 from infoflow.construct.softmax_attention.multi_head import multi_head_truncated_linear
-from infoflow.construct.softmax_attention.trajectory import Problem
+from infoflow.construct.softmax_attention.trajectory import DescentProblem
 from infoflow.construct.softmax_attention.truncated_linear import TruncatedLinear, truncated_linear
 from infoflow.errors import InfoFlowError
 from infoflow.report.style import COLOURS, INK, MUTED, figure
@@ -77,7 +77,7 @@ def _slope(sizes: list[int], errors: list[float]) -> float:
     return float(((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).square().sum())
 
 
-def trajectories(net: InContextDescent, problem: Problem) -> "Figure":
+def trajectories(net: InContextDescent, problem: DescentProblem) -> "Figure":
     """Exact gradient descent and attention on one plot, and their distance against the propagated bound."""
     run = net.run(problem)
     made, (left, right) = figure(8.8, 3.6, 1, 2)
@@ -98,7 +98,7 @@ def trajectories(net: InContextDescent, problem: Problem) -> "Figure":
 
 
 def heat_map(
-    head: Head, Z: Float[Tensor, "rows tokens"], queries: int | None = None, title: str = "attention weights"
+    head: SoftmaxHead, Z: Float[Tensor, "rows tokens"], queries: int | None = None, title: str = "attention weights"
 ) -> "Figure":
     """Queries in rows (the first `queries` of them), keys in columns, counted from 1."""
     weights = head.weights(Z)[..., :queries, :]

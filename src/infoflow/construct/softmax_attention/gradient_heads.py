@@ -26,7 +26,7 @@ from infoflow.errors import InfoFlowError, unknown
 
 KINDS = ("soft", "hard", "relu")
 HARD = 12.0
-SOFT_TEMPERATURES = (0.2, 0.25, 0.3, 0.4, 0.5, 0.7)
+SOFT_SHARPNESS = (0.2, 0.25, 0.3, 0.4, 0.5, 0.7)
 
 
 @dataclass(frozen=True)
@@ -83,13 +83,13 @@ def one_variable(
     if kind not in KINDS:
         raise unknown("kind of heads", kind, list(KINDS))
     steps = [entry_scale(entry) * 10 ** (k / 3) for k in range(-14, 4)] if tau is None else [tau]
-    temperatures = SOFT_TEMPERATURES if kind == "soft" else (HARD,)
+    sharpnesses = SOFT_SHARPNESS if kind == "soft" else (HARD,)
     if loss.sup is None:  # no bound to make small
-        steps, temperatures = [0.01 * entry_scale(entry) if tau is None else tau], temperatures[2:3] or temperatures
+        steps, sharpnesses = [0.01 * entry_scale(entry) if tau is None else tau], sharpnesses[2:3] or sharpnesses
     candidates = []
     problem: InfoFlowError | None = None
     for step in steps:
-        for c in temperatures:
+        for c in sharpnesses:
             try:
                 candidates.append(_heads(loss, kind, p, reach, entry, step, c, knots))
             except InfoFlowError as refused:

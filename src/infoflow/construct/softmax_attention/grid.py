@@ -28,15 +28,16 @@ from torch import Tensor
 
 from infoflow.certificates import Certificate, Claim, stated_limit
 from infoflow.certificates.promises import steeper
+from infoflow.certificates.rules import UNIT
 from infoflow.construct.softmax_attention.anchors import Anchors, check_finite
 from infoflow.construct.softmax_attention.bumps import centres, check_grid
 from infoflow.construct.softmax_attention.expression import Expression
-from infoflow.construct.softmax_attention.heads import Head, attend
+from infoflow.construct.softmax_attention.heads import SoftmaxHead, attend
 from infoflow.construct.softmax_attention.lemma_f1 import beta_unique
 from infoflow.construct.softmax_attention.modulus import UNKNOWN, Modulus, of_expression, of_lipschitz, on_tensors
 from infoflow.construct.softmax_attention.slopes import PROVED, steepness
 from infoflow.construct.softmax_attention.summed_range import range_head, shared_affine
-from infoflow.construct.softmax_attention.window import UNIT, overshoot, selected, tail
+from infoflow.construct.softmax_attention.window import overshoot, selected, tail
 from infoflow.cost import spelled_bytes
 from infoflow.errors import InfoFlowError, unknown
 
@@ -93,7 +94,7 @@ class GridApproximator:
 
     @property
     def first_c(self) -> float:
-        """Layer 1's temperature: keeps r = 2N spacing sum_m m exp(-c m^2) below 1/1000."""
+        """Layer 1's sharpness: keeps r = 2N spacing sum_m m exp(-c m^2) below 1/1000."""
         return math.log(4000 * self.N)
 
     @property
@@ -272,7 +273,7 @@ class GridApproximator:
             mass += share
         return total / mass
 
-    def first_layer(self) -> list[Head]:
+    def first_layer(self) -> list[SoftmaxHead]:
         """Heads (i, q, +-) with W_O[k, v] = 1{v_ik = q}; the paper's heads (v, i, +-) with W_O = [1_n; 0] e_v'."""
         grid, levels = self.anchors, centres(self.B, self.g)
         cells = self._levels(torch.arange(self.cells)).reshape(-1, self.d, self.n)
@@ -294,7 +295,7 @@ class GridApproximator:
                     heads.append(range_head(w, t, grid, self.first_c, W_O))
         return heads
 
-    def second_layer(self) -> list[Head]:
+    def second_layer(self) -> list[SoftmaxHead]:
         """One head per output: keys and queries sqrt(beta) R, value row f_o, W_O reads the first column."""
         score = torch.zeros(1, 1 + self.outputs, dtype=torch.float64)
         score[0, 0] = math.sqrt(self.beta)
@@ -306,7 +307,7 @@ class GridApproximator:
             W_V[i, 1 + o] = 1
             W_O = torch.zeros(self.cells, shape[1], dtype=torch.float64)
             W_O[0, j] = 1
-            heads.append(Head(score, score, W_V, W_O))
+            heads.append(SoftmaxHead(score, score, W_V, W_O))
         return heads
 
     def explicit(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, " ..."]:

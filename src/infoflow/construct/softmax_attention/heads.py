@@ -1,6 +1,6 @@
 """A head with explicit matrices, in the papers' convention: tokens are columns, no beta outside W_K and W_Q.
 
-Head(Z) = W_V Z softmax((W_K Z)' (W_Q Z)) W_O,   softmax over keys, column by column
+SoftmaxHead(Z) = W_V Z softmax((W_K Z)' (W_Q Z)) W_O,   softmax over keys, column by column
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from infoflow.nn.attention import attention
 
 
 @dataclass(frozen=True)
-class Head:
+class SoftmaxHead:
     """W_O acts on the sequence axis from the right; None stands for the identity."""
 
     W_K: Float[Tensor, "r rows"]
@@ -43,7 +43,7 @@ class Head:
         return [matrix for matrix in (self.W_K, self.W_Q, self.W_V, self.W_O) if matrix is not None]
 
 
-def attend(heads: Iterable[Head], Z: Float[Tensor, "... rows tokens"]) -> Float[Tensor, "... out out_tokens"]:
+def attend(heads: Iterable[SoftmaxHead], Z: Float[Tensor, "... rows tokens"]) -> Float[Tensor, "... out out_tokens"]:
     """The sum over heads: one multi-head attention layer."""
     outputs = [head(Z) for head in heads]
     total = outputs[0]

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from infoflow.certificates import Certificate
-from infoflow.construct.softmax_attention.heads import Head
+from infoflow.construct.softmax_attention.heads import SoftmaxHead
 from infoflow.construct.softmax_attention.truncated_linear import TruncatedLinear, truncated_linear
 from infoflow.errors import InfoFlowError, unknown
 
@@ -52,7 +52,7 @@ class InContextTruncatedLinear:
         constant = torch.stack([k, L]).expand(*X.shape[:-2], 2, p)
         return torch.cat([queries, ones, keys, ell, constant], -2)
 
-    def head(self) -> Head:
+    def head(self) -> SoftmaxHead:
         d, rows = self.d, 2 * self.d + 5
         W_Q, W_K = torch.zeros(d + 2, rows, dtype=torch.float64), torch.zeros(d + 2, rows, dtype=torch.float64)
         W_Q[: d + 2, : d + 2] = -torch.eye(d + 2, dtype=torch.float64)
@@ -63,7 +63,7 @@ class InContextTruncatedLinear:
         W_V = torch.zeros(1, rows, dtype=torch.float64)
         W_V[0, -1] = 1
         scale = self.one.beta * self.one.anchors.spacing / 2
-        return Head(scale * W_K, W_Q, W_V, torch.eye(self.one.anchors.p, self.n, dtype=torch.float64))
+        return SoftmaxHead(scale * W_K, W_Q, W_V, torch.eye(self.one.anchors.p, self.n, dtype=torch.float64))
 
     def explicit(self, X: Float[Tensor, "... rows n"]) -> Float[Tensor, "... n"]:
         return self.head()(self.affine(X))[..., 0, :]

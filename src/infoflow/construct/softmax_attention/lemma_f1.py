@@ -1,4 +1,4 @@
-"""Lemma F.1: how hot a softmax must run to stand for a maximum.
+"""Lemma F.1: how large the inverse temperature beta of a softmax must be to stand for a maximum.
 
 Unique maximum, gap = x_(1) - x_(2):  |softmax(beta x) - e_1|_inf <= eps  when  beta >= ln((n-1)/eps) / gap.
 Two leaders, gamma = x_(1) - x_(3):   |softmax(beta x) - (s e_1 + (1-s) e_2)|_inf <= eps, s = 1/(1 + exp(-beta delta)),
@@ -17,12 +17,12 @@ from infoflow.errors import InfoFlowError
 
 
 def beta_unique(gap: float, n: int, eps: float) -> float:
-    """Temperature for one leader among n scores; 0 when there is nobody to suppress (n = 1)."""
+    """The inverse temperature for one leader among n scores; 0 when there is nobody to suppress (n = 1)."""
     return _beta(gap, n - 1, eps, "the gap x_(1) - x_(2)")
 
 
 def beta_pair(gamma: float, n: int, eps: float) -> float:
-    """Temperature for two leaders among n scores; 0 when n = 2 (every split of the two is the lemma's own vector)."""
+    """The inverse temperature for two leaders; 0 when n = 2 (every split of the two is the lemma's own vector)."""
     return _beta(gamma, n - 2, eps, "the gap x_(1) - x_(3)")
 
 
@@ -54,6 +54,6 @@ def _beta(gap: float, others: int, eps: float, name: str) -> float:
         return 0.0
     if not gap > 0:
         raise InfoFlowError(
-            f"expected {name} to be positive, got {gap}; tied leaders need beta_pair, or no temperature separates them."
+            f"expected {name} to be positive, got {gap}; tied leaders need beta_pair, or no beta separates them."
         )
     return max(0.0, (math.log(others) - math.log(eps)) / gap)  # others may be beyond floats

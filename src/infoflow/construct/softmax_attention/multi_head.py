@@ -21,10 +21,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from infoflow.certificates import Certificate, Claim, stated_limit
+from infoflow.certificates.rules import UNIT
 from infoflow.construct.softmax_attention.anchors import check_finite, check_interval
 from infoflow.construct.softmax_attention.attacks import probes_of_interval, worst
-from infoflow.construct.softmax_attention.heads import Head, attend
-from infoflow.construct.softmax_attention.window import UNIT, in_chunks, selected
+from infoflow.construct.softmax_attention.heads import SoftmaxHead, attend
+from infoflow.construct.softmax_attention.window import in_chunks, selected
 from infoflow.errors import InfoFlowError
 
 
@@ -108,8 +109,8 @@ class MultiHeadTruncatedLinear:
         positions = torch.eye(self.n, dtype=X.dtype)
         return torch.cat([X, positions.expand(*X.shape[:-2], self.n, self.n)], -2)
 
-    def head(self, h: int, token: int | None = None) -> Head:
-        """Head h (1-based); `token` (0-based) names the token a gated head serves."""
+    def head(self, h: int, token: int | None = None) -> SoftmaxHead:
+        """SoftmaxHead h (1-based); `token` (0-based) names the token a gated head serves."""
         k = torch.arange((h - 1) * self.m - 1, h * self.m + 1, dtype=torch.float64)
         L = self.a + self.spacing * k
         d, n = self.w.shape[-1], self.n
@@ -126,14 +127,14 @@ class MultiHeadTruncatedLinear:
         W_V[0, d] = self.a if h == 1 else 0.0
         W_V[0, -1] = self.b if h == self.H else 0.0
         if token is None:
-            return Head(W_K, W_Q, W_V)
+            return SoftmaxHead(W_K, W_Q, W_V)
         gate_key, gate_query = torch.zeros(1, d + n, dtype=torch.float64), torch.zeros(1, d + n, dtype=torch.float64)
         gate_key[0, -1 if h == 1 else d] = 1  # a sentinel of value 0: the right one of head 1, the left one of others
         gate_query[0, d:] = self.bonus
         gate_query[0, d + token] = 0
-        return Head(torch.cat([W_K, gate_key]), torch.cat([W_Q, gate_query]), W_V)
+        return SoftmaxHead(torch.cat([W_K, gate_key]), torch.cat([W_Q, gate_query]), W_V)
 
-    def all_heads(self) -> list[Head]:
+    def all_heads(self) -> list[SoftmaxHead]:
         if self.gated:
             return [self.head(h, token) for token in range(self.n) for h in range(1, self.H + 1)]
         return [self.head(h) for h in range(1, self.H + 1)]

@@ -18,10 +18,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from infoflow.certificates import Certificate, Claim, stated_limit
+from infoflow.certificates.rules import UNIT
 from infoflow.construct.softmax_attention.anchors import check_finite
-from infoflow.construct.softmax_attention.heads import Head
+from infoflow.construct.softmax_attention.heads import SoftmaxHead
 from infoflow.construct.softmax_attention.truncated_linear import TruncatedLinear, truncated_linear
-from infoflow.construct.softmax_attention.window import UNIT
 from infoflow.errors import InfoFlowError
 
 
@@ -128,7 +128,7 @@ class TwoLayerAttention:
                 W_V, W_O = torch.zeros(outputs, head.W_V.shape[1]), torch.zeros(one.anchors.p, neurons)
                 W_V, W_O = W_V.to(X.dtype), W_O.to(X.dtype)
                 W_V[r], W_O[: one.n, c] = head.W_V[0], 1
-                middle = middle + Head(head.W_K, head.W_Q, W_V, W_O)(one.affine(X))
+                middle = middle + SoftmaxHead(head.W_K, head.W_Q, W_V, W_O)(one.affine(X))
         out = X.new_zeros(*X.shape[:-2], *self.shape)
         for r in range(outputs):
             i, j = divmod(r, self.shape[1])
@@ -137,7 +137,7 @@ class TwoLayerAttention:
             W_V = torch.zeros(self.shape[0], head.W_V.shape[1], dtype=X.dtype)
             W_O = torch.zeros(two.anchors.p, self.shape[1], dtype=X.dtype)
             W_V[i], W_O[:neurons, j] = head.W_V[0], self.network.eta[r]
-            out = out + Head(head.W_K, head.W_Q, W_V, W_O)(two.affine(middle))
+            out = out + SoftmaxHead(head.W_K, head.W_Q, W_V, W_O)(two.affine(middle))
         return out
 
     @property

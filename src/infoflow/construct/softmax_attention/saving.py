@@ -20,7 +20,7 @@ from infoflow.construct.softmax_attention.expression import parse
 from infoflow.construct.softmax_attention.grid import GridApproximator, grid_approximator
 from infoflow.construct.softmax_attention.losses import NAMED
 from infoflow.construct.softmax_attention.multi_head import MultiHeadTruncatedLinear, multi_head_truncated_linear
-from infoflow.construct.softmax_attention.trajectory import Problem
+from infoflow.construct.softmax_attention.trajectory import DescentProblem
 from infoflow.construct.softmax_attention.truncated_linear import TruncatedLinear, truncated_linear
 from infoflow.errors import InfoFlowError
 from infoflow.nn import files
@@ -97,7 +97,7 @@ def save_descent(net: InContextDescent, path: str | Path) -> Path:
 def load_descent(tensors: Tensors, header: dict[str, Any]) -> InContextDescent:
     d, n, steps, p, knots = _numbers(header, dict.fromkeys(("d", "n", "steps", "p", "knots"), int))
     eta, ridge = _numbers(header, dict.fromkeys(("eta", "ridge"), float))
-    data = Problem(*(_tensor(tensors, name) for name in ("x", "y", "w0")))
+    data = DescentProblem(*(_tensor(tensors, name) for name in ("x", "y", "w0")))
     tau = None if header.get("tau") is None else _numbers(header, {"tau": float})[0]
     loss, kind = str(header.get("loss")), str(header.get("kind"))
     net = in_context_gd(loss, d, n, eta, steps, kind, data=data, ridge=ridge, p=p, tau=tau, knots=knots)

@@ -15,11 +15,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from infoflow.certificates import Certificate, Claim, stated_limit
+from infoflow.certificates.rules import UNIT
 from infoflow.construct.softmax_attention.anchors import Anchors
 from infoflow.construct.softmax_attention.attacks import probes_of_interval, worst
-from infoflow.construct.softmax_attention.heads import Head
+from infoflow.construct.softmax_attention.heads import SoftmaxHead
 from infoflow.construct.softmax_attention.truncated_linear import TruncatedLinear, truncated_linear
-from infoflow.construct.softmax_attention.window import UNIT
 from infoflow.errors import InfoFlowError
 
 
@@ -39,7 +39,7 @@ def range_head(
     c: float,
     W_O: Float[Tensor, "p out"],
     W_V: Float[Tensor, "rows d_n_2"] | None = None,
-) -> Head:
+) -> SoftmaxHead:
     """The head on `shared_affine`; scores -lambda (z_i - L_k)^2 up to a column constant, lambda = c / spacing^2."""
     d, n = len(w), len(t)
     scale = c / anchors.spacing**2
@@ -49,7 +49,7 @@ def range_head(
     if W_V is None:
         W_V = torch.zeros(1, d + n + 2, dtype=torch.float64)
         W_V[0, d + n] = 1
-    return Head(W_K, W_Q, W_V, W_O)
+    return SoftmaxHead(W_K, W_Q, W_V, W_O)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class SummedRange:
         score = 4 * self.one.c / grid.spacing**2 * reach**2
         return self.n * 8 * (self.one.d + 2) * UNIT * score * grid.spacing
 
-    def head(self) -> Head:
+    def head(self) -> SoftmaxHead:
         grid = self.one.anchors
         W_O = torch.zeros(grid.p, self.n_out, dtype=torch.float64)
         W_O[: self.n, self.column] = 1

@@ -1,4 +1,4 @@
-"""One head as a table: F(w.x + t) for any 1-D function F, at a calibrated temperature (not in the paper).
+"""One head as a table: F(w.x + t) for any 1-D function F, at a calibrated sharpness (not in the paper).
 
 Scores -lambda (z - L_k)^2 on equally spaced anchors (spacing D, c = lambda D^2) and values V_k give
 
@@ -20,10 +20,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from infoflow.certificates import Certificate, Claim, stated_limit
+from infoflow.certificates.rules import UNIT
 from infoflow.construct.softmax_attention.anchors import check_finite, check_interval
 from infoflow.construct.softmax_attention.attacks import probes_of_interval, worst
-from infoflow.construct.softmax_attention.heads import Head
-from infoflow.construct.softmax_attention.window import UNIT, half_width, in_chunks, overshoot, selected, tail
+from infoflow.construct.softmax_attention.heads import SoftmaxHead
+from infoflow.construct.softmax_attention.window import half_width, in_chunks, overshoot, selected, tail
 from infoflow.errors import InfoFlowError
 
 Function = Callable[[Float[Tensor, " ..."]], Float[Tensor, " ..."]]
@@ -102,7 +103,7 @@ def table(F: Function, low: float, high: float, p: int, c: float = 0.5, second: 
     """
     check_interval(low, high)
     if not 0 < c < math.inf:
-        raise InfoFlowError(f"expected a positive temperature c, got {c}; 0.25 to 1 interpolates, 12 selects.")
+        raise InfoFlowError(f"expected a positive sharpness c, got {c}; 0.25 to 1 interpolates, 12 selects.")
     steps = p - 1 - 2 * extension(c)
     if steps < 1:
         raise InfoFlowError(
@@ -235,14 +236,14 @@ class TableHead:
         padded = torch.cat([X, X.new_zeros(*X.shape[:-1], self.table.p - self.n)], -1)
         return torch.cat([padded, rows.expand(*X.shape[:-2], *rows.shape)], -2)
 
-    def head(self) -> Head:
+    def head(self) -> SoftmaxHead:
         d = len(self.w)
         W_Q, W_K = torch.zeros(2, d + 4, dtype=torch.float64), torch.zeros(2, d + 4, dtype=torch.float64)
         W_Q[0, :d], W_Q[0, d], W_Q[1, d] = self.w, self.t, 1
         W_K[0, d + 1], W_K[1, d + 2] = 2 * self.table.scale, -self.table.scale
         W_V = torch.zeros(1, d + 4, dtype=torch.float64)
         W_V[0, d + 3] = 1
-        return Head(W_K, W_Q, W_V, torch.eye(self.table.p, self.n, dtype=torch.float64))
+        return SoftmaxHead(W_K, W_Q, W_V, torch.eye(self.table.p, self.n, dtype=torch.float64))
 
     def explicit(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... n"]:
         self.table.check(self.w @ X + self.t)

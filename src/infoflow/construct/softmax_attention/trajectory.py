@@ -23,7 +23,7 @@ FROM_RUN = "read off a run of exact gradient descent, with a margin of one quart
 
 
 @dataclass(frozen=True)
-class Problem:
+class DescentProblem:
     """x is d x n (tokens are columns), y has n entries, w0 has d."""
 
     x: Float[Tensor, "d n"]
@@ -46,11 +46,13 @@ class Problem:
         return self.x.norm(dim=0)
 
 
-def gradient(loss: Loss, problem: Problem, w: Float[Tensor, " d"], ridge: float = 0.0) -> Float[Tensor, " d"]:
+def gradient(loss: Loss, problem: DescentProblem, w: Float[Tensor, " d"], ridge: float = 0.0) -> Float[Tensor, " d"]:
     return problem.x @ loss.slopes(w @ problem.x, problem.y) / len(problem.y) + ridge * w
 
 
-def exact_descent(loss: Loss, problem: Problem, eta: float, steps: int, ridge: float) -> Float[Tensor, "steps_1 d"]:
+def exact_descent(
+    loss: Loss, problem: DescentProblem, eta: float, steps: int, ridge: float
+) -> Float[Tensor, "steps_1 d"]:
     w = problem.w0
     path = [w]
     for _ in range(steps):
@@ -59,7 +61,7 @@ def exact_descent(loss: Loss, problem: Problem, eta: float, steps: int, ridge: f
     return torch.stack(path)
 
 
-def spectrum(loss: Loss, problem: Problem, ridge: float) -> tuple[float, float]:
+def spectrum(loss: Loss, problem: DescentProblem, ridge: float) -> tuple[float, float]:
     """(mu, Ls): bounds on the Hessian's eigenvalues. mu counts the data only where the curvature is constant."""
     eigenvalues = torch.linalg.eigvalsh(problem.x @ problem.x.mT / len(problem.y))
     slack = 1e-12 * float(eigenvalues[-1].clamp(min=1e-300))
@@ -78,7 +80,7 @@ class Reach:
     weights: float = 0.0  # >= |w_t|
 
 
-def reach(loss: Loss, problem: Problem, eta: float, steps: int, ridge: float) -> Reach:
+def reach(loss: Loss, problem: DescentProblem, eta: float, steps: int, ridge: float) -> Reach:
     _, smoothness = spectrum(loss, problem, ridge)
     if loss.convex and eta * smoothness <= 2:
         arguments, weights = _a_priori(loss, problem, eta, steps, ridge)
@@ -90,12 +92,12 @@ def reach(loss: Loss, problem: Problem, eta: float, steps: int, ridge: float) ->
     return Reach(1.25 * largest, FROM_RUN, 1.25 * float(path.norm(dim=1).max()))
 
 
-def _arguments(loss: Loss, problem: Problem, w: Float[Tensor, "... d"]) -> Float[Tensor, "... n"]:
+def _arguments(loss: Loss, problem: DescentProblem, w: Float[Tensor, "... d"]) -> Float[Tensor, "... n"]:
     s = w @ problem.x
     return s - problem.y if loss.form == "residual" else s
 
 
-def _a_priori(loss: Loss, problem: Problem, eta: float, steps: int, ridge: float) -> tuple[float, float]:
+def _a_priori(loss: Loss, problem: DescentProblem, eta: float, steps: int, ridge: float) -> tuple[float, float]:
     """Bounds on the arguments and on |w_t|, for the best of a few points v."""
     best = (float("inf"), float("inf"))
     for rho in (0.0, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0):
@@ -109,7 +111,7 @@ def _a_priori(loss: Loss, problem: Problem, eta: float, steps: int, ridge: float
     return best
 
 
-def _minimise(loss: Loss, problem: Problem, ridge: float, rho: float) -> Float[Tensor, " d"] | None:
+def _minimise(loss: Loss, problem: DescentProblem, ridge: float, rho: float) -> Float[Tensor, " d"] | None:
     """Newton's method on L + rho |w - w0|^2/2 with halved steps; any result is usable, a good one is tight."""
     w = problem.w0
     eye = torch.eye(len(w), dtype=w.dtype)

@@ -21,11 +21,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from infoflow.certificates import Certificate, Claim, stated_limit
+from infoflow.certificates.rules import UNIT
 from infoflow.construct.softmax_attention.anchors import Anchors, check_finite, check_interval
 from infoflow.construct.softmax_attention.attacks import probes_of_interval, worst
-from infoflow.construct.softmax_attention.heads import Head
+from infoflow.construct.softmax_attention.heads import SoftmaxHead
 from infoflow.construct.softmax_attention.lemma_f1 import beta_pair
-from infoflow.construct.softmax_attention.window import UNIT, in_chunks, selected
+from infoflow.construct.softmax_attention.window import in_chunks, selected
 from infoflow.errors import InfoFlowError
 
 MOST_ANCHORS = 2**52  # their indices are exact in float64
@@ -143,7 +144,7 @@ class TruncatedLinear:
         padded = torch.cat([tokens, tokens.new_zeros(*tokens.shape[:-1], p - self.n)], -1)
         return torch.cat([padded, table.expand(*X.shape[:-2], *table.shape)], -2)
 
-    def projections(self) -> Head:
+    def projections(self) -> SoftmaxHead:
         """W_K, W_Q and W_V, without the p x n matrix W_O that drops the padding queries."""
         r = self.d + 1 if self.per_token else self.d
         rows = 2 * r + 3
@@ -154,9 +155,9 @@ class TruncatedLinear:
         W_K[r, 2 * r] = 1
         W_V = torch.zeros(1, rows, dtype=torch.float64)
         W_V[0, 2 * r + 1] = 1
-        return Head(W_K * (self.beta * self.anchors.spacing / 2), W_Q, W_V)
+        return SoftmaxHead(W_K * (self.beta * self.anchors.spacing / 2), W_Q, W_V)
 
-    def head(self) -> Head:
+    def head(self) -> SoftmaxHead:
         return replace(self.projections(), W_O=torch.eye(self.anchors.p, self.n, dtype=torch.float64))
 
     def explicit(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... n"]:
@@ -205,7 +206,7 @@ def truncated_linear(
         p, eps0 = _sizes(a, b, eps, n, grid)
     assert p is not None
     if p < 3:
-        raise InfoFlowError(f"expected p >= 3 anchors, got p={p}; with two the temperature ln(p-2) is undefined.")
+        raise InfoFlowError(f"expected p >= 3 anchors, got p={p}; with two the sharpness ln(p-2) is undefined.")
     if p < n:
         raise InfoFlowError(f"expected p >= n anchors (one column per token), got p={p}, n={n}; raise p.")
     chosen = 0.01 if eps0 is None else eps0

@@ -17,7 +17,6 @@ from torch import Tensor
 Values = Callable[[Int[Tensor, " ..."]], Float[Tensor, " ..."]]
 CHUNK = 1 << 14  # tokens at a time: the temporaries stay in cache
 SMALL_C = 0.05  # below it more than 60 anchors have weight, and the sums below are bounded by integrals
-UNIT = 2.0**-53  # half an ulp of 1 in float64
 
 
 def half_width(c: float) -> int:

@@ -8,7 +8,7 @@ import torch
 
 from infoflow.compiler.certification import certify
 from infoflow.construct.rank_one import equivariant as eq
-from infoflow.construct.rank_one import off_ramps as off
+from infoflow.construct.rank_one import equivariant_proof as off
 from infoflow.errors import InfoFlowError
 from infoflow.nn import files
 
