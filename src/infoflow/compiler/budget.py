@@ -28,8 +28,8 @@ ONE_LAYER_SHARES = {"chebyshev": (0.05, 0.1), "plain": (0.05, 0.45)}
 MOST_NUMBERS = 2**25  # feed-forward weights of a network that is still written, 256 MiB
 # Each product's rule is chosen by how strongly it reaches the result through all others: measured on one core.
 SECONDS_A_PAIR, SECONDS_A_PAIR_OF_LAYERS = 2e-4, 1e-3
-# Free choices, every one of which gives a valid bound. In 28 cases (benchmarks/budget_constants.py) the networks are the
-# same with RETRY from 0.4 to 0.95, LEAK_SHARE from 0.005 to 0.5, SENSITIVITY_STEP from 1e-9 to 1e-5.
+# Free choices, every one of which gives a valid bound. In 28 cases (benchmarks/budget_constants.py) the networks are
+# the same with RETRY from 0.4 to 0.95, LEAK_SHARE from 0.005 to 0.5, SENSITIVITY_STEP from 1e-9 to 1e-5.
 RETRY, ATTEMPTS = 0.6, 12  # where rounding leaves an attempt above eps, the softmax gets this share of its share again
 LEAK_SHARE = 0.05  # of the softmax's share goes to what leaks past a margin; it costs log 20 in beta kappa, no unit
 SENSITIVITY_STEP = 1e-7  # of a difference quotient: rounding adds 2^-53 / step = 1e-9 to it, curvature a step

@@ -1,4 +1,4 @@
-"""The plan of an occupancy network: the grid of cells that reaches eps, its inverse temperature and its error, in numpy alone.
+"""The plan of an occupancy network: the grid of cells that reaches eps, its beta and its error, in numpy alone.
 
 With L_v the Lipschitz constants of the score in the Euclidean norm and h_1, h_2 a cell's radii in the two norms,
 F <= F^ <= F + sum_v L_v (h_1 + h_2 + W((T-1)/e)/beta); see `infoflow.compiler.occupancy`.
