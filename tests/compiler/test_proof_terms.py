@@ -113,7 +113,7 @@ def test_the_slope_of_a_table_times_the_blur_of_its_argument_is_counted(sign):
 def made_head(made):
     spread = made.spread
     output = spread.amplitude * spread.readout / float(spread.readout @ spread.readout)
-    return memory.WiredHead(spread.key, spread.query, output)
+    return memory.RankOneHead(spread.key, spread.query, output)
 
 
 def test_a_moved_constant_moves_the_cls_too():

@@ -26,7 +26,7 @@ from infoflow.construct.softmax_attention.lemma_f1 import beta_pair, beta_unique
 from infoflow.construct.softmax_attention.multi_head import multi_head_truncated_linear
 from infoflow.construct.softmax_attention.relu_networks import two_layer_attention
 from infoflow.construct.softmax_attention.summed_range import summed_range
-from infoflow.construct.softmax_attention.trajectory import Problem, exact_descent
+from infoflow.construct.softmax_attention.trajectory import DescentProblem, exact_descent
 from infoflow.construct.softmax_attention.truncated_linear import clipped_relu, hard_tanh, relu, truncated_linear
 
 CHECKS, checks = registry()
@@ -322,10 +322,10 @@ def theorem_d1(size: Size, build: Build = in_context_truncated_linear) -> list[F
     return findings
 
 
-def problem(name: str, d: int = 3, n: int = 20) -> Problem:
+def problem(name: str, d: int = 3, n: int = 20) -> DescentProblem:
     x = normal(0, d, n) / d**0.5
     y = normal(1, d) @ x + 0.3 * normal(2, n)
-    return Problem(x, torch.sign(y) if name == "logistic" else y, torch.zeros(d, dtype=F64))
+    return DescentProblem(x, torch.sign(y) if name == "logistic" else y, torch.zeros(d, dtype=F64))
 
 
 @checks("softmax.D.4")

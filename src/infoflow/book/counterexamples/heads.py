@@ -1,5 +1,7 @@
 """What the head-count slides leave out, as code: each function computes the number that shows it."""
 
+from typing import Any
+
 import numpy as np
 
 from infoflow.book.counterexamples.infoflow import unbounded_weights
@@ -32,9 +34,10 @@ def negative_exponent() -> Finding:
 
 def dimension_one() -> Finding:
     """Heads of dimension 1 already serve: the constant CLS and one score a head."""
+    network: Any = build(d_retrieval(D=2, d=2, seed=0), 8, 0.1)
     return Finding(
         "head dimension of the built network (printed: at least 2)",
-        max(build(d_retrieval(D=2, d=2, seed=0), 8, 0.1).config.head_dims),
+        max(network.config.head_dims),
         "is",
         1,
     )

@@ -3,6 +3,7 @@ shows it."""
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,7 +31,7 @@ def factor_of_item_3() -> Finding:
 
 def fixed_temperature() -> Finding:
     """The same network with beta = 1/sqrt(n): scores are bounded and softmax cannot concentrate."""
-    network = build(min_pair(), 64, 0.1)
+    network: Any = build(min_pair(), 64, 0.1)
     warm = Transformer(replace(network.config, scales=())).double().requires_grad_(False)
     warm.load_state_dict(network.state_dict())
     X = torch.from_numpy(np.random.default_rng(0).uniform(-1, 1, (50, 64, 3)))
@@ -179,7 +180,8 @@ def three_laws() -> Finding:
 
 def cheaper_than_the_law() -> Finding:
     """sum of one pair maximum, d = 3, E_2 = 2: the law charges eps^-2, the compiled width barely grows."""
-    widths = [sum(build(pairwise_max(D=1, d=3, seed=0), 8, eps).config.widths) for eps in (1e-1, 1e-3)]
+    networks: list[Any] = [build(pairwise_max(D=1, d=3, seed=0), 8, eps) for eps in (1e-1, 1e-3)]
+    widths = [sum(network.config.widths) for network in networks]
     return Finding("growth of the width from eps = 0.1 to 0.001 (the law: 10,000)", widths[1] / widths[0], "below", 100)
 
 

@@ -12,7 +12,7 @@ from infoflow.book.statements.boltzmann import boltz, boltz_difference, gap_boun
 from infoflow.construct.rank_one.contexts import contexts_of
 from infoflow.construct.rank_one.equivariant import FUNCTIONS, approximate_equivariant, step_function
 from infoflow.construct.rank_one.hardmax import HardmaxHead, HardmaxLayer, context_gap, separating_layer
-from infoflow.construct.rank_one.head import Head
+from infoflow.construct.rank_one.head import RankOneHead
 from infoflow.construct.rank_one.memorize import parameter_counts
 from infoflow.construct.rank_one.positions import printed_encoding
 from infoflow.construct.rank_one.projection import key_quality
@@ -126,7 +126,7 @@ def query_direction() -> Finding:
 
 def value_and_key() -> Finding:
     """Section 5 says that value and query share v_1; in (20), and in the construction, value and key do."""
-    matrices = Head(np.array([1.0, 2.0]), np.array([3.0, -1.0]), np.array([0.1, 0.0])).matrices()
+    matrices = RankOneHead(np.array([1.0, 2.0]), np.array([3.0, -1.0]), np.array([0.1, 0.0])).matrices()
     rank = int(np.linalg.matrix_rank(np.vstack([matrices["W_V"], matrices["W_Q"]])))
     return Finding("rank of W_V over W_Q (printed: 1)", rank, "is", 2)
 

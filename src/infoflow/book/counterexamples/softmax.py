@@ -14,7 +14,7 @@ from infoflow.book.statements.relu_attention import relu_attention
 from infoflow.construct.softmax_attention.bumps import ReluBumps, centres
 from infoflow.construct.softmax_attention.expression import parse
 from infoflow.construct.softmax_attention.grid import GridApproximator, grid_approximator
-from infoflow.construct.softmax_attention.heads import Head, attend
+from infoflow.construct.softmax_attention.heads import SoftmaxHead, attend
 from infoflow.construct.softmax_attention.in_context import in_context_truncated_linear
 from infoflow.construct.softmax_attention.lemma_f1 import beta_unique
 from infoflow.construct.softmax_attention.multi_head import multi_head_truncated_linear
@@ -100,7 +100,7 @@ def _printed_sentinels(z: float) -> float:
     for head in net.all_heads():
         W_V = head.W_V.clone()
         W_V[0, 1] = W_V[0, -1] = 0
-        total = total + Head(head.W_K, head.W_Q, W_V)(net.affine(torch.full((1, 6), z, dtype=F64)))[0]
+        total = total + SoftmaxHead(head.W_K, head.W_Q, W_V)(net.affine(torch.full((1, 6), z, dtype=F64)))[0]
     return float(total[0])
 
 
@@ -156,7 +156,7 @@ def sum_for_mean() -> Finding:
     """(G.50) multiplies by 1_G: f = 1 comes out as G = 16."""
     net, Z = _grid_of_one()
     (head,) = net.second_layer()
-    printed = Head(head.W_K, head.W_Q, head.W_V, torch.ones(16, 1, dtype=F64))(Z)
+    printed = SoftmaxHead(head.W_K, head.W_Q, head.W_V, torch.ones(16, 1, dtype=F64))(Z)
     return Finding("output for f = 1 with 16 cells (meant: 1)", float(printed), "above", 15.9)
 
 
