@@ -90,7 +90,7 @@ def test_wrong_input():
         table(torch.sin, -1.0, 1.0, 10, 0.5)
     with pytest.raises(InfoFlowError, match="finite numbers in the table's values"):
         table(torch.log, -1.0, 1.0, 60, 0.5)
-    with pytest.raises(InfoFlowError, match="temperature"):
+    with pytest.raises(InfoFlowError, match="positive sharpness c"):
         table(torch.sin, -1.0, 1.0, 60, 0.0)
     with pytest.raises(InfoFlowError, match="p >= n"):
         table_head(torch.sin, -1.0, 1.0, 60, w=[1.0], n=61)

@@ -167,14 +167,14 @@ def test_kth_largest_counts_equal_values_in_the_order_of_positions() -> None:
     assert F.winners(torch.tensor(X))[0].tolist() == [2]
 
 
-def test_the_five_lines_of_the_docstring_make_a_target(tmp_path: Path) -> None:
+def test_the_lines_of_the_docstring_make_a_target(tmp_path: Path) -> None:
     code = "\n".join(line[4:] for line in iflow.targets.__doc__.splitlines() if line.startswith("    "))
-    assert len(code.splitlines()) == 5
+    assert len(code.splitlines()) == 4
     (tmp_path / "mine.py").write_text(code)
     F = asked_target(f"{tmp_path / 'mine.py'}:F")
     X = np.array([[1.0, 0.0], [2.0, 1.0], [3.0, -1.0]])
-    assert F(X) == 5.0 - 1.0  # (2, 1).(3, -1), positions being different, and the lowest second coordinate
-    assert F.winners(X)[0].tolist() == [1, 2]
+    assert F(X) == 8.0 - 1.0  # 3 * 3 - (-1) * (-1), the third token with itself, and the lowest second coordinate
+    assert F.winners(X)[0].tolist() == [2, 2]
 
 
 def wrong(call: str) -> str:

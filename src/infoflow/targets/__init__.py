@@ -1,6 +1,6 @@
 """What is asked of a Transformer: targets, their values, winning tuples, active index sets and comparison counts.
 
-A target is an outer map over extrema of scores. A new one takes five lines:
+A target is an outer map over extrema of scores. A new one takes four lines:
 
     from infoflow.targets import Extremum, Target, TreeScore
 
