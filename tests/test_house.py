@@ -1,12 +1,15 @@
 """The rules of the house, read from the source: rooms import only from rooms above, `import infoflow` stays light."""
 
 import ast
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import infoflow
 
 SOURCE = Path(__file__).parent.parent / "src" / "infoflow"
 BASE = ["errors", "arguments", "architecture", "cost", "files", "kernels"]
@@ -129,3 +132,17 @@ def test_train_is_read_from_top_to_bottom() -> None:
             if isinstance(node, ast.ImportFrom) and node.module == "infoflow.train":
                 used |= {alias.name for alias in node.names}
         assert all(order.index(name) < order.index(path.stem) for name in used), (path.stem, used)
+
+
+def test_one_version_is_told_everywhere() -> None:
+    root = SOURCE.parents[1]
+    wanted = infoflow.__version__
+    for name, form in (("pyproject.toml", f'version = "{wanted}"'), ("CITATION.cff", f"version: {wanted}")):
+        assert form in (root / name).read_text(encoding="utf-8").splitlines()
+    assert wanted in (root / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_hosted_pythons_are_those_we_say_we_run_on() -> None:
+    root = SOURCE.parents[1]
+    told = re.findall(r"Python :: (3\.\d+)", (root / "pyproject.toml").read_text(encoding="utf-8"))
+    assert f"python: {json.dumps(told)}" in (root / ".github/workflows/test.yml").read_text(encoding="utf-8")
