@@ -123,7 +123,7 @@ def test_help_never_imports_torch() -> None:
 def test_train_is_read_from_top_to_bottom() -> None:
     """Each file of the trainer imports only from those before it, inside functions, too; in the order of the design."""
     listed = (SOURCE.parents[1] / "docs" / "design.md").read_text(encoding="utf-8")
-    journey = listed[listed.index("## A journey: `fit`") :]
+    journey = listed[listed.index("## A journey: `fit`") : listed.index("## A journey: `reproduce`")]
     files = sorted((SOURCE / "train").glob("[a-z]*.py"), key=lambda path: journey.index(f"`{path.name}`"))
     order = [path.stem for path in files]
     for path in files:
@@ -146,3 +146,31 @@ def test_hosted_pythons_are_those_we_say_we_run_on() -> None:
     root = SOURCE.parents[1]
     told = re.findall(r"Python :: (3\.\d+)", (root / "pyproject.toml").read_text(encoding="utf-8"))
     assert f"python: {json.dumps(told)}" in (root / ".github/workflows/test.yml").read_text(encoding="utf-8")
+
+
+def journeys() -> dict[str, list[Path]]:
+    """The files of each journey in docs/design.md, in their order; those of `train/` are named without their room."""
+    listed = (SOURCE.parents[1] / "docs" / "design.md").read_text(encoding="utf-8")
+    found = {}
+    for part in listed.split("## A journey: ")[1:]:
+        title, text = part.partition("\n## ")[0].split("\n", 1)
+        names = dict.fromkeys(re.findall(r"`((?:\w+/)*\w+\.py)`", text))
+        here = [SOURCE / name if (SOURCE / name).exists() else SOURCE / "train" / name for name in names]
+        found[title] = here
+    return found
+
+
+def test_a_journey_goes_one_way() -> None:
+    """A file imports, at its top, only from files of the journey named before it."""
+    found = journeys()
+    assert [title.split("`")[1] for title in found] == ["predict", "build", "fit", "reproduce"]
+    for title, files in found.items():
+        order = {
+            ".".join(("infoflow", *path.relative_to(SOURCE).with_suffix("").parts)): i for i, path in enumerate(files)
+        }
+        for path, place in zip(files, order.values(), strict=True):
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ImportFrom) and node.module:
+                    used = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+                    later = [name for name in used if order.get(name, -1) > place]
+                    assert not later, f"{title}: {path.relative_to(SOURCE)} imports {later}, named after it"

@@ -75,3 +75,9 @@ def test_a_false_page_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         else:
             with pytest.raises(AssertionError):
                 reader.run_page(page, tmp_path, nightly=False)
+
+
+@pytest.mark.parametrize("name", ["construction", "target", "task", "lab_item"])
+def test_what_is_added_is_shown_in_under_forty_lines(name: str) -> None:
+    found = reader.blocks(reader.ROOT / "docs" / "adding" / f"{name}.md")
+    assert sum(block.code.count("\n") for block in found if block.language == "python") < 40

@@ -1,5 +1,6 @@
 """How a result looks: one line in a console, text and picture in a notebook, everything under `print`."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,3 +22,11 @@ class Shown:
         drawn: Any = getattr(self, "figure", None)
         made: Figure | None = drawn() if callable(drawn) else None
         return card(str(self), made)
+
+
+def columns(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Left-aligned columns, two spaces apart."""
+    cells = [[str(item) for item in row] for row in (head, *rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    lines = ["  ".join(item.ljust(width) for item, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return "\n".join(lines)

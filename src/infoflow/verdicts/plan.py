@@ -9,12 +9,11 @@ from infoflow.architecture import MOST_HEADS, Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.flow.layout import Layout, Refused, schedules
 from infoflow.flow.program import skeleton
-from infoflow.report.shown import Shown
+from infoflow.report.shown import Shown, columns
 from infoflow.targets import Target
 from infoflow.targets.named import TargetLike, target_of
 from infoflow.verdicts.estimate import WAYS, Count, estimate_flow, least_embed
 from infoflow.verdicts.predict import check_call
-from infoflow.verdicts.tables import columns
 
 SECONDS_A_SHAPE, SECONDS_A_LAYER = 3e-4, 1.5e-5  # of one count and of each layer in it, measured on one core
 MEASURES = ("layers", "total heads", "sum of embed", "parameters")

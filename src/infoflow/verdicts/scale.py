@@ -11,11 +11,10 @@ from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.flow import counting
 from infoflow.flow.trace import check_length
-from infoflow.report.shown import Shown
+from infoflow.report.shown import Shown, columns
 from infoflow.targets import Target
 from infoflow.targets.named import TargetLike, target_of
 from infoflow.verdicts.estimate import Count, estimate_counting, estimate_flow
-from infoflow.verdicts.tables import columns
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,8 +64,6 @@ class Scaling(Shown):
         return f"{title}\n\n{columns(head, rows)}\n\ncounting exponent positive: {last}{seen}"
 
     def figure(self) -> "Figure":
-        from infoflow.verdicts.figures import draw_exponents
-
         series: dict[str, list[Fraction | None]] = {
             f"counting ({self.count})": [row.counting for row in self.rows],
             "cheapest flow": [row.flow for row in self.rows],
@@ -148,3 +145,25 @@ def _first_positive_value(differences: list[int], start: int, high: int) -> int 
         for i in range(len(state) - 1):
             state[i] += state[i + 1]
     return None
+
+
+def draw_exponents(lengths: list[int], series: dict[str, list[Fraction | None]], title: str) -> "Figure":
+    """Exponents against T on a logarithmic axis; a length that no set serves is left out of its line."""
+    from infoflow.report import style
+
+    made, axes = style.figure(6.4, 3.6)
+    for number, (name, values) in enumerate(series.items()):
+        shown = [float("nan") if value is None else float(value) for value in values]
+        axes.plot(lengths, shown, label=name, marker=style.MARKERS[number % len(style.MARKERS)], clip_on=False)
+    axes.set_xscale("log", base=2)
+    if axes.get_ylim()[1] > 1:
+        axes.set_yscale("symlog", linthresh=1.0)
+    axes.set_ylim(0, max(1.0, 1.2 * axes.get_ylim()[1]))  # an exponent is never below 0
+    axes.set_xlabel("sequence length T")
+    axes.set_ylabel("exponent (parameters $\\varepsilon^{-\\mathrm{exponent}}$)")
+    axes.set_title(title)
+    if len(lengths) <= 12:
+        axes.set_xticks(lengths, [str(T) for T in lengths])
+        axes.minorticks_off()
+    axes.legend(frameon=False)
+    return made
