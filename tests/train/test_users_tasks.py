@@ -277,3 +277,49 @@ class Affine(torch.nn.Module):
     def initialise(self, generator: torch.Generator, scale: float) -> None:
         for parameter in self.parameters():
             parameter.data.uniform_(-1, 1, generator=generator)
+
+
+FORGETFUL = """
+from infoflow.train.task import Supervised, Task
+
+class Empty(Task):
+    pass
+
+class Half(Task):
+    name = "half"
+    def identity(self):
+        return {"task": {"name": "half"}}
+    def loss(self, output, y):
+        return (output - y).square().mean(-1)
+
+class Shapeless(Supervised):
+    def identity(self):
+        return {"task": {"name": "shapeless"}}
+
+EMPTY, HALF, SHAPELESS = Empty(), Half(), Shapeless()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "forgotten"),
+    [
+        ("EMPTY", "identity, data, loss, metrics, config or network"),
+        ("HALF", "data, metrics, config or network"),
+        ("SHAPELESS", "form, draw"),
+    ],
+)
+def test_a_task_that_forgets_a_method_is_one_sentence(
+    name: str, forgotten: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(FORGETFUL)
+    with pytest.raises(SystemExit) as ended:
+        main(["fit", f"{file}:{name}", ARCH, "-T", "3", "--seeds", "1"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"to say its {forgotten}, it does not" in said
+
+
+def test_every_task_of_the_house_says_what_it_must() -> None:
+    assert not [name for name in NAMED_TASKS if named_task(f"task:{name}").forgotten()]

@@ -48,6 +48,9 @@ class Run:
         task = Regression(task) if isinstance(task, Target) else task
         if not isinstance(task, Task):
             raise InfoFlowError(f"expected a target or a task, got {arguments.shown(task)}.")
+        if forgotten := task.forgotten():
+            called = task.name or type(task).__name__
+            raise InfoFlowError(f"expected the task {called} to say its {', '.join(forgotten)}, it does not; add them.")
         arch = None if arch is None else Architecture.of(arch)
         counts = task.counts()
         if counts is not None:

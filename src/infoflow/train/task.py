@@ -48,7 +48,11 @@ class Data:
 
 
 class Task:
-    """What a user may train. Subclasses say what differs; `Supervised` is the start for the one Transformer."""
+    """What a user may train. Subclasses say what differs; `Supervised` is the start for the one Transformer.
+
+    `identity`, `data`, `loss` and `metrics` must be written, and `config` or `network`; for a `Supervised` task
+    `identity`, `form` and `draw`. What is forgotten is named before anything is made (`forgotten`).
+    """
 
     name: str = ""
     file_hash: str | None = None  # the hash of the user's file that defines it
@@ -109,6 +113,14 @@ class Task:
         """What a saved network says of what it was trained on."""
         return {"task": self.name}
 
+    def forgotten(self) -> list[str]:
+        """What a subclass must say and does not."""
+        found = [name for name in ("identity", "data", "loss", "metrics") if self._as_in(Task, name)]
+        return found + ["config or network"] * (self._as_in(Task, "config") and self._as_in(Task, "network"))
+
+    def _as_in(self, base: type["Task"], name: str) -> bool:
+        return getattr(type(self), name) is getattr(base, name)
+
 
 @dataclass(frozen=True)
 class Form:
@@ -136,6 +148,10 @@ class Supervised(Task):
     def draw(self, T: int | None, recipe: Recipe, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """x (N, T, d) or (N, T), y (N, ...), the same for validation; real labels in float64, shape (N, [T,] o)."""
         raise NotImplementedError
+
+    def forgotten(self) -> list[str]:
+        undrawn = self._as_in(Supervised, "draw") and self._as_in(Supervised, "data")
+        return super().forgotten() + ["form"] * (not hasattr(self, "form")) + ["draw"] * undrawn
 
     def config(self, arch: Architecture | None, T: int | None, recipe: Recipe) -> TransformerConfig:
         form = self.form
