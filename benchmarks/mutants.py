@@ -351,7 +351,7 @@ def main() -> None:
     if options.explain:
         return explain(*options.explain)
     os.environ["OMP_NUM_THREADS"] = "1"
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         found = survey(options, Path(folder))
     print(f"{found['run']} mutants: {found['killed']} killed, {found['explained']} explained, "
           f"{found['to_be_killed']} to be killed")  # fmt: skip
