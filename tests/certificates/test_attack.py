@@ -108,3 +108,21 @@ def test_rounds_climb_to_a_narrow_slope_and_stay_in_the_box():
     assert slope(narrow, 39.0, edge, box=(0.0, 1.0), rounds=8) is not None
     assert slope(narrow, 40.0, edge, box=(0.0, 1.0), rounds=8) is None
     assert all(inside)
+
+
+def test_without_climbing_no_gradient_is_asked_for():
+    for climb in (False, True):
+        asked = []
+
+        def network(X, asked=asked):
+            asked.append(X.requires_grad)
+            return X.sum((1, 2))
+
+        attack(network, lambda X: 0 * X.sum((1, 2)), 2, np.zeros(1), np.ones(1), seconds=0.0, batch=6, climb=climb)
+        assert any(asked) == climb
+
+
+def test_clusters_have_four_sizes_in_turn():
+    drawn = [starts(np.random.default_rng(0), 12, 3, 2, round_number) for round_number in range(5)]
+    assert np.array_equal(drawn[0], drawn[4])
+    assert not np.array_equal(drawn[0], drawn[3])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from infoflow.certificates.balls import enclose
 from infoflow.certificates.measured import UnitBundle, bundle_at_zero, bundle_error, group
-from infoflow.certificates.rules import circle_maximum, measured_rule, rule_bias
+from infoflow.certificates.rules import UNIT, circle_maximum, measured_rule, rule_bias, taylor
 from infoflow.compiler.blocks import Piece, choose, units
 
 
@@ -142,3 +142,20 @@ def test_what_is_left_at_zero_counts_the_orders_that_are_not_summed():
         else:
             tail = maximum * share**161 / (1 - share)
             assert bundle_at_zero(bundle) > max(left_at_zero(bundle), tail)
+
+
+def test_what_is_left_at_zero_is_the_sum_of_its_four_parts():
+    """Displacement, Cauchy's tail from the steepest unit, rounding and the series, written out once more."""
+    bias = rule_bias(2)
+    radius, maximum = circle_maximum(bias)
+    slopes, outputs, reach = np.array([1.0, 0.4]), np.array([0.7, -0.2]), 0.97 * radius
+    hidden = slopes[:, None] * np.array([0.5, 1.0])
+    bundle = UnitBundle(hidden, np.full(2, bias), outputs, {(1, 1): 1.0}, (0.1, reach), bias)
+    orders = np.arange(1, 161)
+    table, t = (slopes * reach)[None] ** orders[:, None], np.abs(taylor(bias)[1:])
+    tail = 0.9 * maximum * 0.97**161 / 0.03
+    slack = 2 * UNIT * (2 + 8) * float((np.abs(table) @ np.abs(outputs)) @ t)
+    series = float(np.abs(table @ outputs) @ t)
+    displaced = group(bundle)[1]
+    assert tail > 1e-3 * series
+    assert bundle_at_zero(bundle) == pytest.approx(displaced + tail + slack + series, rel=1e-9, abs=0)

@@ -1,6 +1,7 @@
 """Chebyshev rules: the table of bounds and measured errors, and bounds that hold on grids and at random."""
 
 import math
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -8,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infoflow.certificates.rules import CENTRE, ORDERS, circle_maximum, power_rule, rule_bias, taylor
+from infoflow.certificates.rules import (
+    CENTRE,
+    ORDERS,
+    _functional,
+    circle_maximum,
+    measured_rule,
+    power_rule,
+    rule_bias,
+    taylor,
+)
 
 
 def product_error(rule, r):
@@ -113,3 +123,21 @@ def test_the_bound_on_the_circle_is_its_formula_arc_by_arc(bias):
         cosine = math.cos(y) ** 2
         largest = max(largest, 1 + max(1 - 2 * cosine, 0) / (math.sinh(x) ** 2 + cosine))
     assert circle_maximum(bias) == pytest.approx((radius, math.sqrt(largest) * (1 + 1e-9)), rel=1e-12, abs=0)
+
+
+def test_the_slack_of_a_rule_is_a_few_roundings_of_its_sums():
+    """4e-16 for each node and image, of what is added up."""
+    slopes, coefficients = np.array([1.0, 0.5, 0.25]), np.array([2.0, -1.0, 0.5])
+    for power, bias, images in ((1, 0.0, 1), (2, CENTRE, 2)):
+        rule = measured_rule(power, bias, slopes, coefficients)
+        orders = np.arange(ORDERS + 1)
+        table = slopes[None] ** orders[:, None]
+        moments = images * table @ coefficients * taylor(bias) - (orders == power)
+        slack = images * 4e-16 * 3 * (table @ np.abs(coefficients)) * np.abs(taylor(bias))
+        counted = (orders % 2 == power % 2) & (orders > 0)
+        assert np.allclose((rule.defects - np.abs(moments))[counted], slack[counted], rtol=0.3, atol=0)
+
+
+def test_a_degree_that_no_polynomial_has_is_no_functional():
+    assert _functional([Decimal(1), Decimal(2)], 5) == [Decimal(0), Decimal(0)]
+    assert _functional([Decimal(1), Decimal(3)], 1) == [Decimal("-0.5"), Decimal("0.5")]

@@ -1,6 +1,7 @@
 """The sharp constant W((T-1)/e): never exceeded, attained, and smaller than log T."""
 
 import math
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
@@ -44,3 +45,16 @@ def test_lambert_w_is_an_upper_bound_and_tight(y):
     w = lambert_w(y)
     assert w * math.exp(w) >= y * (1 - 1e-13)
     assert w * math.exp(w) <= y * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("y", [1e-9, 0.3, 1.0, 25.0, 781612.7870420014, 1e12])
+def test_lambert_w_is_rounded_upwards_by_little(y):
+    """W in 60 digits: the value lies above it, by 1e-14 and the last of Newton's steps. At 781612.787 one step more or
+    less is 2e-15."""
+    with localcontext() as digits:
+        digits.prec = 60
+        exact = Decimal(lambert_w(y))
+        for _ in range(6):
+            exact -= (exact - Decimal(y) * (-exact).exp()) / (1 + exact)
+        above = Decimal(lambert_w(y)) / exact - 1
+    assert 0 < above < Decimal("1.15e-14")

@@ -13,6 +13,7 @@ from infoflow.certificates import Certificate, Claim
 from infoflow.certificates import attack as attack_module
 from infoflow.certificates.attack import attack
 from infoflow.cli import cli
+from infoflow.compiler.certification import MOST_NAMED, _shortened
 from infoflow.errors import InfoFlowError
 
 CLAIM = Claim("|network - target|", 0.2, "every sequence")
@@ -149,3 +150,11 @@ def test_a_domain_that_is_no_pair_is_refused(domain):
     network.header["domain"] = domain
     with pytest.raises(InfoFlowError, match=r"domain \(low, high\)"):
         iflow.certify(network, seconds=0.1)
+
+
+def test_reasons_are_shortened_only_where_there_are_too_many():
+    for count, shown in ((MOST_NAMED, MOST_NAMED), (MOST_NAMED + 1, MOST_NAMED + 1), (MOST_NAMED + 9, MOST_NAMED + 1)):
+        made = Certificate(Claim("error", 1.0, "all"), 0.5, "exact", reasons=tuple(f"reason {i}" for i in range(count)))
+        reasons = _shortened(made).reasons
+        assert len(reasons) == shown
+        assert (reasons[-1] == f"and {count - MOST_NAMED} more") == (count > MOST_NAMED)

@@ -1,6 +1,7 @@
 """Every summand of a bound is needed: each test plays the adversary that the summand is there for."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,10 @@ from infoflow.commands.own_code import asked_target
 from infoflow.compiler.blocks import Block, Piece
 from infoflow.compiler.propagation import no_errors, propagate
 from infoflow.compiler.verification import (
+    LEAST_GAIN,
+    _assign,
     _blank_plan,
+    _Family,
     _Reader,
     coordinate_bounds,
     gain_of,
@@ -278,3 +282,47 @@ def test_a_moved_constant_of_a_deep_network_is_named(row, words):
     assert found
     assert all(words in each for each in found)
     assert row != 2 or {each[-5:] for each in found} == {"for 0", "for 1"}
+
+
+def test_a_small_change_of_a_maximum_that_is_read_is_counted():
+    """A value off by 1e-10, key and query untouched: the maximum is read back divided by the unit it was stored in."""
+    network, target = iflow.build("pairwise_max:D=1,d=1", 4, 0.1), iflow.targets.pairwise_max(1, 1)
+    layout = layout_of(network, target, 4, network.header["domain"])
+    wiring = wire(layout, 1, gain_of(network))
+    expected = write(layout, _blank_plan(wiring, network), 1)
+    (head,) = wiring.heads[-1]
+    network.attentions[-1].value.data[head.job.head, 0] += 1e-10
+    (after,) = with_stored_errors(wiring, network, expected).heads[-1]
+    assert after.defect - head.defect >= 0.99e-10 / min(head.units)
+
+
+def test_the_cls_may_be_off_by_four_roundings_and_no_more():
+    network, target = iflow.build("value_at_argmax", 3, 0.1), asked_target("value_at_argmax")
+    place = int(network.cls_token.abs().argmax())
+    for roundings, named in ((4, False), (6, True)):
+        changed = network.cls_token.data.clone()
+        changed[place] *= 1 + roundings * UNIT
+        kept, network.cls_token.data = network.cls_token.data, changed
+        assert bool(read(network, target, 3, network.header["domain"], 1).violations) == named
+        network.cls_token.data = kept
+
+
+def test_the_least_gain_is_a_gain():
+    assert gain_of(SimpleNamespace(header={"slot_gain": LEAST_GAIN})) == LEAST_GAIN
+
+
+def test_a_coordinate_at_the_edge_of_rounding_is_kept():
+    family = _Family(np.eye(2), np.zeros(2), (1.0, 1.0), {(1, 1): 1.0}, 2)
+    hidden = np.array([[1.0, 1e-14], [1.0, 0.9e-14]])
+    _, rests, (c,) = _assign([family], hidden, np.zeros(2), np.arange(2), np.ones(2))
+    assert c.tolist() == [[1.0, 1e-14], [1.0, 0.0]]
+    assert rests.tolist() == [[0.0, 0.0], [0.0, 0.9e-14]]
+
+
+def test_features_beside_an_augmented_position_are_read_back():
+    """The encoder's map has fewer rows than layer 1 has directions: the positions are not its own."""
+    target = iflow.targets.d_retrieval(2, 1, sets=[[0, 1], [1, 2]])
+    network = iflow.build(target, 3, 0.2, arch="heads=2 embed=12 positions=augmented")
+    found = read(network, target, 3, network.header["domain"], 1)
+    assert found.violations == []
+    assert found.bound <= 0.2

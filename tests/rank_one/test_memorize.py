@@ -204,3 +204,12 @@ def test_the_rank_one_transformer_of_20_trains_at_any_depth() -> None:
                 p.data -= 0.3 * slope
             losses.append(loss.item())
         assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 3), (5, 3)])
+def test_a_coordinate_that_is_always_zero_is_no_obstacle(shape: tuple[int, int]) -> None:
+    """Its spread is 0, and directions were drawn per unit of it: 1e300 of it, and every sum after it infinite."""
+    X = np.concatenate([np.random.default_rng(0).normal(size=(*shape, 2)), np.zeros((*shape, 1))], -1)
+    made = memorize(X, np.arange(shape[0] * shape[1]).reshape(shape) % 4)
+    assert made.certificate.holds
+    assert np.abs(made.spread.readout).max() < 100

@@ -2,13 +2,15 @@
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from infoflow.construct.rank_one import certificate, context_map, memorize
 from infoflow.construct.rank_one import contexts as cx
-from infoflow.construct.rank_one.head import RankOneHead
+from infoflow.construct.rank_one.head import RankOneHead, attention_average
+from infoflow.errors import InfoFlowError, JobError
 
 U = 2.0**-53
 X = np.array([[[0.0, 3.0, -1.0], [0.5, 0.25, 2.0]], [[0.0, 3.0, -1.0], [-4.0, 0.125, 0.0]]])
@@ -23,6 +25,10 @@ def setting(scale: float = 1.0, size: int = 3) -> tuple[cx.Contexts, RankOneHead
         np.array([0.3, -0.7, 0.2]) * scale, np.array([0.6, 0.1, -0.4]), np.array([0.01, -0.03, 0.02]), size
     )
     return cx.read_contexts(X), head
+
+
+def averages(contexts: cx.Contexts, head: RankOneHead) -> np.ndarray:
+    return attention_average(contexts, contexts.vocabulary @ head.key, contexts.vocabulary @ head.query)
 
 
 def projected(contexts: cx.Contexts, direction: np.ndarray, size: int) -> tuple[float, float]:
@@ -90,7 +96,7 @@ def test_the_distance_of_ids() -> None:
 
 def test_a_gap_below_float64_is_none() -> None:
     """10^-310 is no normal number, so its rounding is larger than the 1e-12 that is taken off."""
-    assert certificate._power(-310.0) == 0.0
+    assert certificate._power(-310.0) == certificate._power(-300.5) == 0.0
     assert 0.9999999 * 10.0**-299 < certificate._power(-299.0) <= 10.0**-299 * (1 - 1e-12)
 
 
@@ -127,3 +133,73 @@ def test_the_relative_gap_is_measured_against_the_largest_projection() -> None:
     gap = min(abs(s[i] - s[j]) for i in range(len(s)) for j in range(i) if query[i] == query[j])
     largest = np.abs(made.contexts.vocabulary @ made.head.key).max()
     assert made.relative_gap == pytest.approx(gap / largest, rel=1e-12, abs=0)
+
+
+def test_the_error_factor_of_a_long_sum_is_exact() -> None:
+    """k u alone is below k u / (1 - k u); for 2^40 terms by 1e-4 of it."""
+    ku = Fraction(2**40, 2**53)
+    assert certificate.gamma(2**40) == pytest.approx(float(ku / (1 - ku)), rel=1e-15, abs=0)
+
+
+@pytest.mark.parametrize("sequences", [1, 2])
+def test_the_certificate_of_a_memoriser_is_its_formula(sequences: int) -> None:
+    """residual + 4 u size, slope 2 blur + 2 state error, rounding of the lookup + 4 u size; no slope without steps."""
+    made = memorize.memorize(X[:sequences], np.arange(1, 2 * sequences + 1).reshape(sequences, 2) % 3)
+    contexts, stored = made.contexts, made.memory
+    assert stored.lookup is not None
+    assert stored.readout is not None
+    spread = made.spread
+    amplitude = spread.amplitude / float(spread.readout @ spread.readout)
+    head = RankOneHead(spread.key, spread.query, amplitude * spread.readout)
+    states = stored.class_states(contexts)
+    blur = memorize._readout_error(contexts, head, stored.readout)
+    size = float(np.abs(states).max() + np.abs(made.labels).max())
+    slopes = np.abs(stored.lookup.slopes)
+    steepest = float(slopes.max()) if slopes.size else 0.0
+    furthest = float((states @ stored.readout).max())
+    parts = memorize.certificate_of(stored, contexts, head, made.labels).parts
+    residual = float(np.abs(stored.lookup_output(states) - made.labels).max())
+    error = memorize.state_error(contexts, head)
+    rounding = memorize.lookup.rounding_bound(stored.lookup, blur, furthest)
+    assert parts["residual"] == pytest.approx(residual + 4 * U * size, rel=1e-12, abs=0)
+    assert parts["slope"] == pytest.approx(2 * steepest * blur + 2 * error, rel=1e-12, abs=0)
+    assert parts["rounding"] == pytest.approx(rounding + 4 * U * size, rel=1e-12, abs=0)
+
+
+def test_two_contexts_closer_than_rounding_are_refused_and_one_is_not() -> None:
+    two, one = (memorize.memorize(X[:1, :n], np.ones((1, n), dtype=int)) for n in (2, 1))
+    assert (two.contexts.size, one.contexts.size) == (2, 1)
+    memorize._refuse_tight(one.contexts, one.spread, 1e300)
+    width = two.spread.gap * memorize._range(two.contexts, two.spread)
+    memorize._refuse_tight(two.contexts, two.spread, 3.9 * width)
+    with pytest.raises(InfoFlowError, match="contexts that float64 can separate"):
+        memorize._refuse_tight(two.contexts, two.spread, 4.1 * width)
+
+
+def test_no_place_need_be_checked_densely() -> None:
+    assert memorize.memorize(X, np.array([[1, 0], [1, 2]]), dense_places=0).dense_places == 0
+
+
+def test_steps_that_float64_does_not_see_are_not_lost() -> None:
+    """Projections 1 and 1 + 1e-17: equal as floats, so the step is taken as large as rounding allows, never 0."""
+    contexts = cx.contexts_of(np.array([[1.0, 0.0], [1.0, 1.0]]), np.array([[0, 1, -1], [0, 0, 1]]), "padding")
+    head = RankOneHead(np.array([1.0, 1e-17]), np.array([0.0, 0.0]), np.array([1.0, 1.0]))
+    found = certificate.saturated_order(contexts, head)
+    assert found.holds
+    assert found.log10_gap == pytest.approx(math.log10(1e-17 / 6), abs=1e-9)
+
+
+def test_a_class_has_no_distance_from_itself() -> None:
+    with pytest.raises(JobError, match="proportional"):
+        certificate._Minors(*setting())._difference(0, 0)
+
+
+def test_moderate_logits_are_compared_in_balls() -> None:
+    """Queries of 1e-4 make logits of 1e-4, not keys over queries of 1e4: enclosures decide, before the identity."""
+    contexts, head = setting()
+    head = replace(head, query=1e-4 * head.query)
+    found = certificate.certify_gap(contexts, head, averages(contexts, head), 0.0)
+    assert (found.method, found.holds) == ("Arb enclosures", True)
+    loud = replace(head, query=1e5 * head.query, key=1e3 * head.key)
+    found = certificate.certify_gap(contexts, loud, averages(contexts, loud), 0.0)
+    assert (found.method, found.holds) == ("minor identity", True)

@@ -12,7 +12,7 @@ import infoflow
 from infoflow.commands.constructions import codec as command
 from infoflow.construct.codec import codec, heaviside_by_tanh, sizes
 from infoflow.errors import InfoFlowError, JobError
-from infoflow.refutations.twins import codec_twins, winding
+from infoflow.refutations.twins import Twins, _bisect_square, codec_twins, winding
 
 
 @settings(max_examples=25, deadline=None)
@@ -251,3 +251,17 @@ def test_hostile_file_is_refused(change, tmp_path):
     save_file(tensors, str(path), metadata={KEY: json.dumps({"format": FORMAT, "kind": "codec", "header": header})})
     with pytest.raises(InfoFlowError):
         infoflow.load(path)
+
+
+def test_cells_shrink_on_both_axes():
+    """The longer side is cut: however far a zero lies from the middle of one axis, it is enclosed on both."""
+    for zero in ((0.71, -0.23), (-0.31, 0.57)):
+        low, high = _bisect_square(lambda P, zero=zero: P - np.array(zero))
+        assert max(np.abs(low - zero).max(), np.abs(high - zero).max()) < 1e-12
+
+
+def test_a_decoder_that_returns_one_twin_errs_on_the_other_alone():
+    V = np.array([0.125, 0.75])
+    twins = Twins(V, 1 - V, 0.0, 0.0)
+    assert twins.decoder_errors(lambda z: V[None], np.zeros(1)) == (0.0, 0.75)
+    assert twins.decoder_errors(lambda z: 1 - V[None], np.zeros(1)) == (0.75, 0.0)

@@ -390,3 +390,24 @@ def test_depth_separation_lives_on_the_sphere_inside_the_box():
         c = bounds._inner_product_scale(F)
         (found,), _ = bounds.lower_bounds(F, Architecture(1, 6), 64, eps)
         assert found.width_at_eps == pytest.approx(width_of(log_width(c / 2 * radius**2 * cap, 62, 1, 6, eps)))
+
+
+def test_a_curved_factor_is_no_inner_product():
+    """x (y + y^2) has the linear part of x y on both sides; the theorem speaks of x y alone."""
+    x, curved = targets.Polynomial.linear([[1.0]]), targets.Polynomial.quadratic([[1.0]], [1.0])
+    for left, right, known in ((x, x, True), (x, curved, False), (curved, x, False)):
+        score = targets.TreeScore((None, None), (targets.Edge(0, 1, left, right),), 1)
+        F = targets.Target.sum(targets.Extremum(score, "min"))
+        assert (bounds._inner_product_scale(F) is not None) == known
+
+
+def test_theorem_5_scales_with_what_it_retrieves():
+    """The k-th largest of 3 x with error 3 eps is that of x with error eps."""
+    arch = Architecture((1,), (1,))
+    widths = [
+        bounds.kth_largest(targets.Target.sum(targets.KthLargest(2, [c]), domain=(0.0, 1.0)), arch, 40, c * 1e-4, 1.0)
+        for c in (1.0, 3.0, 0.25)
+    ]
+    assert widths[0].theorem_width > 1
+    for each in widths[1:]:
+        assert each.theorem_width == pytest.approx(widths[0].theorem_width, rel=1e-9)

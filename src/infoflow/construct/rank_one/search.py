@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 
 from infoflow.construct.rank_one.climb import climb
-from infoflow.construct.rank_one.contexts import Contexts
+from infoflow.construct.rank_one.contexts import LARGEST, Contexts
 from infoflow.construct.rank_one.head import attention_average, attention_jacobian
 from infoflow.progress import Progress
 
@@ -119,10 +119,12 @@ def _directions(vocabulary: Float[ndarray, "m d"], rng: np.random.Generator) -> 
 def _candidates(
     contexts: Contexts, key: ndarray, query: ndarray, s: Float[ndarray, " M"], count: int, rng: np.random.Generator
 ) -> list[Spread]:
-    """w normal per unit of each coordinate's spread, A so that A s spans 0.02 to 50 times what w.x spans."""
+    """w normal per unit of each coordinate's spread (of its size where all tokens share it, of 1 where it is 0), A so
+    that A s spans 0.02 to 50 times what w.x spans."""
     vocabulary = contexts.vocabulary
     deviation = vocabulary.std(0)
-    unit = np.where(deviation > 0, deviation, np.abs(vocabulary).max(0) + 1e-300)
+    unit = np.where(deviation > 0, deviation, np.abs(vocabulary).max(0))
+    unit = np.where(unit > 1 / LARGEST, unit, 1.0)
     found = []
     for _ in range(count):
         w = rng.standard_normal(len(unit)) / unit
