@@ -1,14 +1,14 @@
 # Two commands do everything on a machine with Python 3.11+ and make: `make demo` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
-EXTRAS := dev,certify,lab,cluster,probe,onnx,docs
+EXTRAS := dev,certify,lab,cluster,probe,onnx,web,docs
 # uv ignores pip's settings, so it is told where local wheels lie; where uv fails, pip does the same work slower.
 define install
 	@UV_FIND_LINKS="$${PIP_FIND_LINKS:-}" $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt $(1) \
 	  || $(BIN)/python -m pip install --quiet -c constraints.txt $(1)
 endef
 
-.PHONY: demo test lint types unit docs mutants nightly bench clean help
+.PHONY: demo test lint types unit chromium docs mutants nightly bench clean help
 
 help:
 	@echo "make demo   set up .venv, run the tour, write out/demo/report.html"
@@ -35,7 +35,14 @@ types: .venv/.installed-dev
 	@echo "== mypy"
 	@$(BIN)/mypy
 
-unit: .venv/.installed-dev
+# The explorer's tests drive Debian's Chromium; where it is missing and cannot be had, they skip with the reason.
+chromium:
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	  && echo "== installing chromium" && { apt-get install -y -qq chromium >/dev/null 2>&1 \
+	  || { apt-get update -qq && apt-get install -y -qq chromium; } >/dev/null 2>&1; }; } \
+	  || echo "chromium could not be installed; the tests of the explorer's page will skip"
+
+unit: .venv/.installed-dev chromium
 	@echo "== pytest"
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 

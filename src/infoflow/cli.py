@@ -34,6 +34,7 @@ COMMANDS: dict[str, str] = {
     "errata": "What is wrong in print in a paper, with repairs and numbers.",
     "reproduce": "The tables and figures of the papers, again.",
     "bench": "Measure the speed of this installation.",
+    "serve": "The explorer: see information flow in the browser.",
     "demo": "A tour: predictions, weights, certificates, one report.",
 }
 

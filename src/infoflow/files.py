@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -92,3 +93,22 @@ def write_json(path: str | Path, payload: Any) -> Path:
     """Indented, a list of numbers on one line."""
     text = json.dumps(payload, indent=1, sort_keys=False)
     return write_text(path, NUMBERS.sub(lambda found: " ".join(found.group().split()), text) + "\n")
+
+
+def encode(value: Any) -> Any:
+    """JSON for what the library returns: fractions as strings, numpy and paths as plain values, non-finite as null."""
+    if isinstance(value, Fraction):
+        return str(value)
+    if isinstance(value, dict):
+        return {str(key): encode(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [encode(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return [encode(item) for item in sorted(value)]
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "tolist"):
+        return encode(value.tolist())
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    return value

@@ -3,14 +3,13 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import click
 
 from infoflow import arguments
-from infoflow.files import check_folder
+from infoflow.files import check_folder, encode
 
 VERSION = 1  # of the JSON every command prints
 
@@ -63,25 +62,6 @@ def resumable(folder: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"stopped by Ctrl-C; the same call goes on from what is in {folder}.") from None
-
-
-def encode(value: Any) -> Any:
-    """JSON for what the library returns: fractions as strings, numpy and paths as plain values, non-finite as null."""
-    if isinstance(value, Fraction):
-        return str(value)
-    if isinstance(value, dict):
-        return {str(key): encode(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [encode(item) for item in value]
-    if isinstance(value, (set, frozenset)):
-        return [encode(item) for item in sorted(value)]
-    if isinstance(value, Path):
-        return str(value)
-    if hasattr(value, "tolist"):
-        return encode(value.tolist())
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return None
-    return value
 
 
 def emit(payload: dict[str, Any]) -> None:

@@ -52,7 +52,14 @@ def command(
     if not isinstance(length, int):
         raise InfoFlowError("expected a sequence length, the model names none; add -T LENGTH.")
     with Progress("refuting", 100) as bar:
-        found = refute(network, target, length, seed=seed, seconds=seconds, progress=bar)
+        found = refute(
+            network,
+            target,
+            length,
+            seed=seed,
+            seconds=seconds,
+            watch=lambda seen: bar.update(min(int(100 * seen.share), 99)),
+        )
     report = {"model": model, "target": getattr(target, "spelling", None), "T": length, **found.to_json()}
     agreement = _agreement(found, _bound(network, target, length) if "certificate" in header else None)
     report |= {} if agreement is None else {"agreement": agreement}

@@ -11,7 +11,7 @@ is a row of 64-bit words, position p at bit p mod 64 of word p // 64.
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -86,10 +86,12 @@ class Slot:
 
 @dataclass(frozen=True)
 class LayerSets:
-    """One layer carried out: the sets behind it and, per head, the first winner of every position (-1: none)."""
+    """One layer carried out: the sets behind it, per head the first winner of every position (-1: none), and the best
+    scores remembered up to here, which later heads build on."""
 
     sets: Packed
     winners: Int[np.ndarray, "positions heads"]
+    best: dict[Hashable, Float[np.ndarray, " T"]] = field(default_factory=dict)
 
 
 def set_score(function: Callable[..., float]) -> Callable[[LayerInput], RowScores]:
@@ -120,8 +122,8 @@ def simulate(
     steps = [LayerSets(state.sets, np.full((len(X) + 1, 0), -1))]
     for number, slots in enumerate(layers, 1):
         step, best = _layer(state, slots, mask == "causal", ties, last=number == len(layers))
-        steps.append(step)
-        state = LayerInput(state.X, step.sets, {**state.best, **best})
+        steps.append(replace(step, best={**state.best, **best}))
+        state = LayerInput(state.X, step.sets, steps[-1].best)
     return steps
 
 

@@ -12,7 +12,19 @@ from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.flow.counting import Mode, mode_cost
 from infoflow.flow.program import choose
-from infoflow.flow.sets import LayerSets, MaxHead, PositionHead, Slot, Ties, pack, simulate, sizes, unpack
+from infoflow.flow.sets import (
+    FlowHead,
+    LayerInput,
+    LayerSets,
+    MaxHead,
+    PositionHead,
+    Slot,
+    Ties,
+    pack,
+    simulate,
+    sizes,
+    unpack,
+)
 from infoflow.report.shown import Shown
 from infoflow.targets import Target
 from infoflow.targets.arrays import as_tokens, on_host
@@ -55,12 +67,30 @@ class Flow(Shown):
         """The winning position of every head (one of those that tie), None for a head that does not retrieve."""
         return tuple(int(w) + 1 if w >= 0 else None for w in self.steps[layer].winners[position - 1])
 
+    def scores(self, position: int, layer: int) -> tuple[Float[np.ndarray, " T"] | None, ...]:
+        """What every head compared for this position, one score per key (-inf: a key it may not see), None for a head
+        that does not retrieve; `winners` are the largest of them."""
+        before = self.steps[layer - 1]
+        state = LayerInput(self.X, before.sets, before.best)
+        return tuple(self._row(head, state, position) for head in self._heads(position, layer))
+
+    def _row(self, head: FlowHead | None, state: LayerInput, position: int) -> Float[np.ndarray, " T"] | None:
+        if not isinstance(head, MaxHead):
+            return None
+        row = np.array(head.scores(state)(np.array([position - 1]))[0])
+        if self.arch.mask == "causal":
+            row[position:] = -np.inf
+        return row
+
+    def _heads(self, position: int, layer: int) -> tuple[FlowHead | None, ...]:
+        """What every head does for a position; in the last layer the CLS alone moves."""
+        if position <= self.T and layer == self.layers:
+            return (None,) * len(self.slots[layer - 1])
+        return tuple(slot.cls if position == self.T + 1 else slot.tokens for slot in self.slots[layer - 1])
+
     def mode(self, position: int, layer: int) -> Mode:
         """How the position moved in this layer; the dearest mode where its heads differ."""
-        heads = [slot.cls if position == self.T + 1 else slot.tokens for slot in self.slots[layer - 1]]
-        if position <= self.T and layer == self.layers:
-            return "skip"
-        found = {head.mode for head in heads if head is not None}
+        found = {head.mode for head in self._heads(position, layer) if head is not None}
         return next((mode for mode in ("global", "specific", "max") if mode in found), "skip")
 
     def cost(self, position: int, layer: int) -> Fraction:

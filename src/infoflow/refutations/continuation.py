@@ -48,10 +48,10 @@ def climb(
     start: Float[Tensor, "B k"],
     deadline: float,
     generator: torch.Generator,
-    watch: Callable[[], None] = lambda: None,
+    watch: Callable[["Runs"], None] = lambda runs: None,
 ) -> Runs:
     """From each start (on the set where the problem's state is 0) raise its value along that set, until no run gets on
-    or time is up. `watch` is called once a step.
+    or time is up. `watch` is called once a step, with the best so far.
     """
     theta = start.clone()
     step = theta.new_full((len(theta),), FIRST_STEP)
@@ -67,7 +67,7 @@ def climb(
             if bool((best - seen).max() < PROGRESS * best.max()):
                 break
             seen = best.clone()
-        watch()
+        watch(Runs(best_theta, best))
         rows = active.nonzero()[:, 0]
         now, beta = theta[rows], sharpness[rows]
         renewed = (active & moved_on).nonzero()[:, 0]

@@ -1,15 +1,17 @@
 """`refute`: two inputs a model's read-out cannot tell apart, with a proof where it can be had."""
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from infoflow import arguments
-from infoflow.progress import Progress
 from infoflow.refutations.collision import Collision, NoCollision
-from infoflow.refutations.continuation import climb, rank, smallest_singular_value
+from infoflow.refutations.continuation import Runs, climb, rank, smallest_singular_value
 from infoflow.refutations.problem import STARTS, TwinProblem, problem_of
 from infoflow.refutations.proof import prove
 from infoflow.targets.named import target_of
@@ -17,6 +19,26 @@ from infoflow.targets.named import target_of
 FINALISTS, FIRST_SHARE = 4, 0.35  # after this share of the time the best starts go on alone
 SEARCH_SHARE = 0.75  # the proof takes the rest, and what a search that stands still leaves
 SMALLEST_GAP = 1e-6  # below this the two targets differ by little more than rounding
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A search on its way: the share of its time that is over, the largest gap so far, and the pair that has it."""
+
+    share: float
+    gap: float
+    problem: TwinProblem
+    theta: Tensor
+
+    def pair(self) -> tuple[np.ndarray, np.ndarray]:
+        """The two sequences (T, d)."""
+        Y, Z = self.problem.inputs(torch.stack(self.theta.chunk(2))).numpy()
+        return Y, Z
+
+    def states(self) -> tuple[np.ndarray, np.ndarray]:
+        """What the read-out sees of each."""
+        Y, Z = self.problem.states(torch.stack(self.theta.chunk(2))).numpy()
+        return Y, Z
 
 
 def refute(
@@ -27,14 +49,14 @@ def refute(
     seed: int = 0,
     seconds: float = 60.0,
     domain: tuple[float, float] | None = None,
-    progress: Progress | None = None,
+    watch: Callable[[Seen], None] | None = None,
 ) -> Collision | NoCollision:
     """Search two inputs with one read-out state and different targets, in about `seconds`.
 
     `model` is a Transformer of this project or an `Adapter` around any differentiable PyTorch model; `target` a Target,
     its spelling or a function (None: the adapter's own). All pairs run as one batch, the best go on; the best pair is
     handed to the proof (this project's Transformer and targets), which may fail or find no time: the pair is numerical
-    then.
+    then. `watch` is told of the search at every step.
     """
     began = time.monotonic()
     seconds, seed = arguments.seconds(seconds), arguments.seed(seed)
@@ -49,13 +71,14 @@ def refute(
             "so level-set continuation cannot move"
         )
 
-    def watch() -> None:
-        if progress is not None:
-            progress.update(min(int(100 * (time.monotonic() - began) / seconds), 99))
+    def told(runs: Runs) -> None:
+        if watch is not None:
+            first = runs.theta[runs.value.argmax()]
+            watch(Seen((time.monotonic() - began) / seconds, float(runs.value.max()), problem, first))
 
     pair, theta = problem.pairs(theta), theta.repeat(1, 2)  # every pair starts at Y = Z
     for kept, share in ((FINALISTS, FIRST_SHARE), (1, SEARCH_SHARE)):
-        ends = climb(pair, theta, began + share * seconds, generator, watch)
+        ends = climb(pair, theta, began + share * seconds, generator, told)
         theta = ends.theta[ends.value.argsort(descending=True)[:kept]]
     gap = float(ends.value.max())
     if gap < SMALLEST_GAP:
