@@ -3,6 +3,7 @@
 This is the last module before the commands, so it may know every room; it imports one when it is needed.
 """
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from infoflow import arguments
@@ -11,8 +12,11 @@ from infoflow.certificates import Certificate, Certified
 from infoflow.errors import InfoFlowError, unknown
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from infoflow.flow.sets import Ties
     from infoflow.flow.trace import Flow
+    from infoflow.probes.measured import MeasuredFlow, MeasuredFlows
     from infoflow.targets.named import TargetLike
 
 
@@ -89,12 +93,33 @@ def certify(
 
 
 def trace(
-    target: "TargetLike", arch: Architecture | str, X: Any, ties: "Ties" = "first", cls_skip: bool = True
-) -> "Flow":
-    """The information flow of the tokens X (T, d) through the heads that the target's layout gives an architecture.
+    what: "TargetLike | nn.Module",
+    arch: Any,
+    X: Any = None,
+    ties: "Ties" = "first",
+    cls_skip: bool = True,
+    **options: Any,
+) -> "Flow | MeasuredFlow | MeasuredFlows":
+    """Where information goes, layer by layer: as the framework says of a target, or as measured in a network.
+
+        iflow.trace(F, arch, X)       the flow of the tokens X (T, d) through the heads the target's layout gives
+        iflow.trace(network, X)       the sets of a built, trained or pretrained network, by intervention
 
     `ties` says who wins among equals; without `cls_skip` the CLS attends in every layer, also where it reads nothing.
+    A network's X is one document (T, d) or several (B, T, d), or a mapping with `input_ids`; its options are those of
+    `probes.infosets.Settings` (draws, seed, threshold, selection, interior, read) and `law`, further documents.
     """
+    torch = sys.modules.get("torch")  # whoever has a network has loaded it; a target's flow needs numpy alone
+    if torch is not None and isinstance(what, torch.nn.Module):
+        from infoflow.probes.infosets import measured_sets
+
+        if X is not None:
+            raise InfoFlowError("expected trace(network, X) with one input, got an architecture as well; leave it out.")
+        return measured_sets(what, arch, **options)
     from infoflow.flow.trace import trace as trace_target
 
-    return trace_target(target, arch, X, ties, cls_skip)
+    for option in options:
+        raise unknown("option", option, ["ties", "cls_skip"])
+    if X is None:
+        raise InfoFlowError("expected trace(target, architecture, X) or trace(network, X), got no input X.")
+    return trace_target(what, arch, X, ties, cls_skip)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from infoflow import cost
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.flow.counting import Mode, mode_cost
-from infoflow.flow.program import choose
+from infoflow.flow.program import choose, flow_layout
 from infoflow.flow.sets import (
     FlowHead,
     LayerInput,
@@ -25,6 +26,7 @@ from infoflow.flow.sets import (
     sizes,
     unpack,
 )
+from infoflow.flow.used import used_sets
 from infoflow.report.shown import Shown
 from infoflow.targets import Target
 from infoflow.targets.arrays import as_tokens, on_host
@@ -62,6 +64,18 @@ class Flow(Shown):
     def members(self, position: int, layer: int) -> tuple[int, ...]:
         """I(position, layer), sorted."""
         return tuple(p + 1 for p in unpack(self.steps[layer].sets[position - 1]))
+
+    def used(self, position: int, layer: int) -> tuple[int, ...]:
+        """The part of I(position, layer) that ends up in the value of the target, sorted (flow/used.py).
+
+        Where no layout exists nothing says which part that is, and the active positions of the set stand for it."""
+        if self.note:
+            return tuple(p for p in self.members(position, layer) if self.active[p - 1])
+        return tuple(sorted(p + 1 for p in self._used[layer][position - 1]))
+
+    @cached_property
+    def _used(self) -> list[list[set[int]]]:
+        return used_sets(flow_layout(self.target, self.arch, self.T), self.steps, self.T)
 
     def winners(self, position: int, layer: int) -> tuple[int | None, ...]:
         """The winning position of every head (one of those that tie), None for a head that does not retrieve."""

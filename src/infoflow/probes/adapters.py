@@ -159,12 +159,12 @@ def _hook(model: nn.Module, core: nn.Module, tap: Tap, stack: ExitStack) -> None
 
 
 def _enter(tap: Tap, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """Let `tap.entry` replace the stream in front of the first layer."""
-    if tap.entry is None or tap.layer > 0:
+    """Let `tap.entry` see and replace the stream in front of the layer."""
+    if tap.entry is None:
         return args, kwargs
     if args and isinstance(args[0], Tensor):
-        return (tap.entry(args[0]), *args[1:]), kwargs
-    return args, {**kwargs, "hidden_states": tap.entry(kwargs["hidden_states"])}
+        return (tap.entry(tap.layer, args[0]), *args[1:]), kwargs
+    return args, {**kwargs, "hidden_states": tap.entry(tap.layer, kwargs["hidden_states"])}
 
 
 def is_norm(module: nn.Module) -> bool:

@@ -80,7 +80,9 @@ def _passes_with_gradients(recording: Recording) -> Any:
     tap, model = Tap(), recording.model
     leaves: list[Tensor] = []
 
-    def entry(stream: Tensor) -> Tensor:
+    def entry(layer: int, stream: Tensor) -> Tensor:
+        if layer > 0:
+            return stream
         leaves.append(stream.detach().requires_grad_(True))
         return leaves[-1]
 

@@ -61,6 +61,7 @@ class Step:
 
 Edit = Callable[[int, Tensor, Tensor, Tensor, float, Tensor | None, bool], Attended | None]
 Watch = Callable[[int, dict[str, Any]], None]
+Entry = Callable[[int, Tensor], Tensor]
 
 
 class Tap:
@@ -68,7 +69,7 @@ class Tap:
 
     def __init__(self, edit: Edit | None = None, watch: Watch | None = None) -> None:
         self.edit, self.watch = edit, watch
-        self.entry: Callable[[Tensor], Tensor] | None = None  # replaces the stream in front of the first layer
+        self.entry: Entry | None = None  # sees the stream in front of every layer, and may replace it
         self.start()
 
     def start(self) -> None:
