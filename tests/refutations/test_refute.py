@@ -115,7 +115,7 @@ def test_a_rejected_step_asks_for_no_new_jacobian(monkeypatch):
 
     monkeypatch.setattr(TwinProblem, "jacobian", counted)
     deadline = time.monotonic() + 2
-    climb(pair, theta.repeat(1, 2), deadline, torch.Generator().manual_seed(0), lambda: steps.append(len(points)))
+    climb(pair, theta.repeat(1, 2), deadline, torch.Generator().manual_seed(0), lambda runs: steps.append(len(points)))
     assert len(steps) > 2
     assert len(set(points)) == len(points)
 

@@ -42,8 +42,8 @@ def test_a_moved_token_changes_the_winner_and_the_address(window: Any) -> None:
     page.focus('.plane [data-token="3"]')
     for _ in range(10):
         page.keyboard.press("Shift+ArrowDown")
-    page.wait_for_function("new URLSearchParams(location.search).get('tokens').includes(';0,-1;')")
-    page.wait_for_function("document.querySelector('#verdict').innerText.includes('2 and 4')")
+    page.wait_for_function("() => new URLSearchParams(location.search).get('tokens').includes(';0,-1;')")
+    page.wait_for_function("() => document.querySelector('#verdict').innerText.includes('2 and 4')")
     tokens = [[float(v) for v in row.split(",")] for row in page.evaluate(
         "new URLSearchParams(location.search).get('tokens')").split(";")]  # fmt: skip
     assert tokens[2] == [0, -1]
