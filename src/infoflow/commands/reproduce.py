@@ -28,6 +28,9 @@ ALL = Path("out/reproduce")  # where `all` and single items go when --out is not
     help="quick: minutes on two cores. paper: as printed or published. best: our recipe.",
 )
 @click.option("--part", "parts", multiple=True, help="Only this part of an item, e.g. D=2 (may be repeated).")
+@click.option(
+    "--redraw", is_flag=True, help="Draw the figures again from --out/result.json; train and measure nothing."
+)
 @click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True)
 @click.option(
     "--data", type=click.Path(file_okay=False, path_type=Path), help="Folder with data the project never ships."
@@ -37,7 +40,13 @@ ALL = Path("out/reproduce")  # where `all` and single items go when --out is not
 @device_option
 @json_option
 def command(
-    item: str | None, list_items: bool, parts: tuple[str, ...], out: Path | None, as_json: bool, **options: Any
+    item: str | None,
+    list_items: bool,
+    redraw: bool,
+    parts: tuple[str, ...],
+    out: Path | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Run ITEM (see --list), or `all`: a table or figure of a paper again, the paper's numbers beside ours."""
     if list_items:
@@ -48,6 +57,8 @@ def command(
         if parts:
             raise InfoFlowError(f"expected no --part with all, got {', '.join(parts)}; name the item it belongs to.")
         _all(out, as_json, options)
+    elif redraw:
+        _redraw(item, out or ALL / item / options["preset"], as_json)
     else:
         folder = out or ALL / item / options["preset"]
         result = _one(item, folder, as_json, {**options, "parts": parts})
@@ -94,6 +105,16 @@ def _one(name: str, folder: Path, as_json: bool, options: dict[str, Any]) -> dic
         click.echo((folder / "table.md").read_text(encoding="utf-8"))
         click.echo(f"{result['seconds']} s; everything is in {folder}\n")
     return {"folder": str(folder)} | {key: value for key, value in result.items() if key != "runs"}
+
+
+def _redraw(name: str, folder: Path, as_json: bool) -> None:
+    from infoflow.lab.reproduce import redraw
+
+    result = redraw(name, folder)
+    if as_json:
+        emit({"folder": str(folder)} | {key: value for key, value in result.items() if key != "runs"})
+    else:
+        click.echo(f"drew {', '.join(result['figures'])} in {folder}")
 
 
 def _list(as_json: bool) -> None:

@@ -69,6 +69,9 @@ class Outcome:
     extra: dict[str, Any] = field(default_factory=dict)
 
 
+Told = tuple[list[str], dict[str, Any]]  # remarks, figures by name
+
+
 @dataclass(frozen=True)
 class Finding:
     """Whether a result bears out what the paper concludes, and the number that says so."""
@@ -103,6 +106,7 @@ class Item:
     scored: str = TEST  # what the numbers were measured on
     data: str = ""  # which files `--data` must hold; empty: none
     parts: tuple[str, ...] = ()
+    told: Callable[[list[dict[str, Any]]], Told] | None = None  # remarks and figures that rows alone make
     preparations: tuple[str, ...] = ()  # parts that train nothing: they make a file that the others read
 
     def preset(self, asked: str) -> Preset:
@@ -141,16 +145,19 @@ def _device(run: Result) -> str:
     return str(run.choice["device"]).partition(":")[0]
 
 
-def write(item: Item, context: Context, outcome: Outcome, seconds: float) -> dict[str, Any]:
-    """result.json, table.md and the figures (SVG, PDF, PNG), each written whole or not at all."""
+def draw(figures: Mapping[str, Any], folder: Path) -> list[str]:
+    """Every figure as SVG, PDF and PNG; the names of the first."""
     from infoflow.lab.finish import finish
     from infoflow.report import style
 
-    figures = []
-    for name, figure in outcome.figures.items():
+    for name, figure in figures.items():
         finish(figure)
-        style.save(figure, context.out / name, formats=("svg", "pdf", "png"))
-        figures.append(f"{name}.svg")
+        style.save(figure, folder / name, formats=("svg", "pdf", "png"))
+    return [f"{name}.svg" for name in figures]
+
+
+def write(item: Item, context: Context, outcome: Outcome, seconds: float) -> dict[str, Any]:
+    """result.json, table.md and the figures (SVG, PDF, PNG), each written whole or not at all."""
     result = {
         "version": 1,
         "item": item.name,
@@ -164,7 +171,7 @@ def write(item: Item, context: Context, outcome: Outcome, seconds: float) -> dic
         "columns": outcome.columns,
         "rows": outcome.rows,
         "remarks": outcome.remarks,
-        "figures": figures,
+        "figures": draw(outcome.figures, context.out),
         **outcome.extra,
         "models": len(outcome.runs),
         "training_seconds": sum(run.seconds / run.stacked for run in outcome.runs),  # a stack's are shared

@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from infoflow.errors import InfoFlowError
+from infoflow.files import write_json, write_text
 from infoflow.lab import item as items
-from infoflow.lab.item import Context, Item, Preset
+from infoflow.lab.item import Context, Item, Outcome, Preset, draw, markdown
 from infoflow.lab.registry import ITEMS, find
+from infoflow.provenance import provenance
+from infoflow.reading import json_of
 
 
 def reproduce(
@@ -32,6 +35,24 @@ def reproduce(
     start = time.perf_counter()
     outcome = item.run(context)
     return items.write(item, context, outcome, time.perf_counter() - start)
+
+
+def redraw(name: str, out: str | Path) -> dict[str, Any]:
+    """Remarks and figures again from the rows of `out/result.json`: what was trained and measured stays as it is."""
+    item, folder = find(name), Path(out)
+    if item.told is None:
+        able = ", ".join(entry.name for entry in listing() if entry.told)
+        raise InfoFlowError(f"expected an item whose figures its rows alone make ({able}), got {name}.")
+    result = json_of(folder / "result.json", f"a result of {name}")
+    if result.get("item") != name or not isinstance(result.get("rows"), list):
+        raise InfoFlowError(f"expected a result of {name} in {folder}, got one of {result.get('item')!r}.")
+    said, figures = item.told(result["rows"])
+    remarks = list(dict.fromkeys([*result["remarks"], *said]))
+    outcome = Outcome(result["columns"], result["rows"], remarks=remarks)
+    result |= {"remarks": remarks, "figures": draw(figures, folder), "redrawn": provenance()}
+    write_json(folder / "result.json", result)
+    write_text(folder / "table.md", f"# {item.title} ({result['preset']})\n\n{markdown(outcome)}")
+    return result
 
 
 def listing() -> list[Item]:

@@ -46,13 +46,14 @@ class Ranker(nn.Module):
         """The sum of a text's word vectors, or its frozen embedding, at unit length."""
         found = self.content[lists]
         if self.words is not None:
-            M, buckets, dim = self.words.shape
-            offset = torch.arange(M, device=lists.device).view(M, 1, 1, 1) * buckets
-            rows = (found.clamp(min=0) + offset).flatten(0, -2)  # (M B columns, longest)
-            real = (found != NO_WORD).flatten(0, -2).to(self.words)
-            table = self.words.view(M * buckets, dim)
-            sums = nn.functional.embedding_bag(rows, table, mode="sum", per_sample_weights=real)
-            found = sums.view(*lists.shape, dim)
+            rows = found.clamp(min=0).flatten(1, -2)  # (M, B columns, longest)
+            real = (found != NO_WORD).flatten(1, -2).to(self.words)
+            # Table by table: in training they lie apart in memory, and one for all models would be a copy each step.
+            summed = [
+                nn.functional.embedding_bag(chosen, table, mode="sum", per_sample_weights=weights)
+                for chosen, table, weights in zip(rows, self.words, real, strict=True)
+            ]
+            found = torch.stack(summed).view(*lists.shape, -1)
         return nn.functional.normalize(found, dim=-1)
 
     def forward(self, lists: Int[Tensor, "M B columns"]) -> Float[Tensor, "M B T"]:

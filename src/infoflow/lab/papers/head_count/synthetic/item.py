@@ -7,7 +7,7 @@ import numpy as np
 
 from infoflow import targets
 from infoflow.architecture import Architecture
-from infoflow.lab.item import VALIDATION, Compared, Context, Finding, Item, Outcome, printed
+from infoflow.lab.item import VALIDATION, Compared, Context, Finding, Item, Outcome, Told, printed
 from infoflow.lab.sweep import cells, train_cells
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
@@ -64,16 +64,22 @@ def run(context: Context) -> Outcome:
             }
         )
     columns = ["T", "h", "N", "mean", "std", "median", "quartiles", "failed", "log10 N", "log10 NMSE", "predicted"]
-    N = max(N for _, _, N in grid) if context.quick else 128
-    remarks = [_transition(rows, T, N) for T in sorted({T for T, _, _ in grid})]
-    remarks += _slopes(rows)
+    remarks, figures = _told(rows)
     remarks.append(
         "the slides print figures only, no numbers; `predicted` speaks of the model with residual connections"
     )
-    figures = {"nmse_against_heads": _heads_figure(rows, N)}
-    if len({N for _, _, N in grid}) > 1:
-        figures["nmse_against_width"] = _width_figure(rows)
     return Outcome(columns, rows, results.runs(), remarks, figures, {"transition": printed(__package__)["transition"]})
+
+
+def _told(rows: list[dict[str, Any]]) -> Told:
+    """The transition at the width that all lengths have, and what width does where several were run."""
+    widths = {T: {row["N"] for row in rows if row["T"] == T} for T in {row["T"] for row in rows}}
+    shared = max(set.intersection(*widths.values()), key=lambda N: (sum(row["N"] == N for row in rows), N))
+    remarks = [_transition(rows, T, shared) for T in sorted(widths)] + _slopes(rows)
+    figures = {"nmse_against_heads": _heads_figure(rows, shared)}
+    if any(len(found) > 1 for found in widths.values()):
+        figures["nmse_against_width"] = _width_figure(rows)
+    return remarks, figures
 
 
 def judge(result: dict[str, Any]) -> dict[str, Finding]:
@@ -173,6 +179,7 @@ ITEM = Item(
     ),
     run=run,
     judge=judge,
+    told=_told,
     compared=Compared(("T", "h", "N"), "mean", None, "std"),
     scored=VALIDATION,
     parts=PARTS,
