@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "refute": "Two inputs a model cannot tell apart.",
     "fit": "Train many small Transformers at once.",
     "probe": "What each head of a trained or pretrained model does.",
+    "planted": "Networks whose mechanism is known, hidden: a yardstick for methods.",
     "book": "Every statement of the papers: its status, what is wrong in print, its check.",
     "errata": "What is wrong in print in a paper, with repairs and numbers.",
     "reproduce": "The tables and figures of the papers, again.",

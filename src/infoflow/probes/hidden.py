@@ -46,7 +46,7 @@ def hide(
     turn = ("global", "max", "mixed") if inputs.shape[1] >= BROAD_FROM else ("global", "max")
     kinds = [turn[i % len(turn)] for i in range(distractors)]
     _add_distractors(made, c.heads, kinds, generator)
-    _rotate(made, generator)
+    rotate(made, generator)
     _scale_distractors(made, inputs, c.heads, kinds)
     return made, [label for labels in truth for label in (*labels, *kinds)]
 
@@ -76,8 +76,9 @@ def _add_distractors(new: Transformer, heads: tuple[int, ...], kinds: list[str],
 
 
 @torch.no_grad()
-def _rotate(new: Transformer, generator: torch.Generator) -> None:
-    turns = [_orthogonal(E, generator).to(next(new.parameters())) for E in new.config.embed]
+def rotate(new: Transformer, generator: torch.Generator) -> list[Tensor]:
+    """Turn the stream of every layer of `new` by a random rotation; the function stays. Returns the rotations."""
+    turns = [orthogonal(E, generator).to(next(new.parameters())) for E in new.config.embed]
     assert new.encoder is not None
     _write(new.encoder.maps[-1], turns[0])
     for table in (new.cls_token, new.position):
@@ -95,6 +96,7 @@ def _rotate(new: Transformer, generator: torch.Generator) -> None:
             block.maps[0].weight.copy_(block.maps[0].weight @ R.T)
             if l + 1 < len(turns):
                 _write(block.maps[-1], turns[l + 1])
+    return turns
 
 
 def _write(last: Any, R: Tensor) -> None:
@@ -102,7 +104,8 @@ def _write(last: Any, R: Tensor) -> None:
     last.bias.copy_(R @ last.bias)
 
 
-def _orthogonal(size: int, generator: torch.Generator) -> Tensor:
+def orthogonal(size: int, generator: torch.Generator) -> Tensor:
+    """A rotation or reflection, uniform over all of them."""
     Q, R = torch.linalg.qr(torch.randn(size, size, generator=generator, dtype=torch.float64))
     return Q * R.diagonal().sign()
 

@@ -1,0 +1,253 @@
+"""Planted circuits: small attention programs with explicit weights whose heads have every mode.
+
+A token is a symbol (one of K, each `copies` times in a sequence, in random order) and a number v in [-1, 1]. The head
+of a circuit attends by a bilinear form of symbols and positions,
+
+    self, previous, next, position (2 to 5 back, or one place)   that key stands `lead` logits above the others
+    sink        the first token does
+    global      all logits are equal
+    top         the `copies` keys with the symbol that a secret permutation gives stand out
+    mixed       `broad`: normal logits per pair of symbols, of standard deviation 1.5; `divided`: mass 0.4 on the first
+                token, 0.2 on the previous one, 0.4 on a symbol
+    two_jobs    tokens of one half of the symbols attend to the token before, the others by symbol
+
+and fetches r(t), the mean of v over its pattern. Before the last layer the feed-forward block forms r(t) v(t), carries
+it up, and one head of the last layer averages it over the sequence for the CLS; a head of the last layer reads v for
+the CLS itself. The output is the sum over circuits of gain times these averages. Products and carried numbers are the
+tanh pieces of the compiler, each within TOLERANCE, so the network differs from that sum by at most `bound`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+TOLERANCE = 0.002  # of each piece
+ON_TOKENS = ("self", "previous", "next", "position", "sink", "global", "top", "mixed")
+BY_CLS = ("position", "sink", "global", "top")
+BROAD = 1.5  # standard deviation of logits
+DIVIDED = {"sink": 0.4, "previous": 0.2, "symbol": 0.4}
+BROAD_FROM = 16  # tokens: among fewer, four keys hold most of the mass of a broad head
+SHARP = 0.1  # the least gap in a superposed table, of entries of size 1
+DIVIDED_FROM = 12  # tokens: among fewer, the parts of a divided head often fall on one key
+
+
+@dataclass(frozen=True)
+class Circuit:
+    """One planted head. `stands_in` is the number of the circuit a decoy or a backup copies."""
+
+    kind: str
+    layer: int
+    lead: float
+    seed: int
+    role: str = "computes"
+    stands_in: int | None = None
+    share: float = 0.4  # standard deviation of its part of the output, over that of the target
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """How tokens and positions are written: one direction each, or (superposed) more symbols than directions."""
+
+    T: int
+    count: int
+    copies: int
+    code: Float[np.ndarray, "symbols directions"]
+    place: Float[np.ndarray, "T directions"]
+
+    @property
+    def exact(self) -> bool:
+        return len(self.code) == self.code.shape[1]
+
+    def sample(self, number: int, rng: np.random.Generator) -> Float[np.ndarray, "number T d"]:
+        """Tokens (one-hot symbol, v)."""
+        order = np.argsort(rng.random((number, self.T)), axis=1)
+        symbol = np.repeat(np.arange(self.count), self.copies)[order]
+        value = rng.uniform(-1, 1, (number, self.T, 1))
+        return np.concatenate([np.eye(self.count)[symbol], value], axis=-1)
+
+
+def symbols(T: int, copies: int, superposed: bool, rng: np.random.Generator) -> Symbols:
+    """A tight frame of K vectors in K - max(1, K // 4) directions when superposed, else the unit vectors.
+
+    Superposed places are points on circles of several frequencies, about half as many directions as places.
+    """
+    count = T // copies
+    if not superposed:
+        return Symbols(T, count, copies, np.eye(count), np.eye(T))
+    size = count - max(1, count // 4)
+    turned = np.linalg.qr(rng.standard_normal((count, count)))[0][:, :size]
+    angles = 2 * np.pi * np.outer(np.arange(T), np.arange(1, T // 4 + 1)) / T
+    place = np.concatenate([np.cos(angles), np.sin(angles)], axis=1) / np.sqrt(T // 4)
+    return Symbols(T, count, copies, turned * np.sqrt(count / size), place)
+
+
+class Logits:
+    """The bilinear form of one circuit over (symbol, place, 1) features: logits = f(t)' W f(s)."""
+
+    def __init__(self, circuit: Circuit, written: Symbols, asks: str) -> None:
+        self.written, self.asks = written, asks
+        self.codes, self.places = written.code.shape[1], written.place.shape[1]
+        self.size = self.codes + self.places + 1
+        self.rng = np.random.default_rng(circuit.seed)
+        self.offset = int(self.rng.integers(2, 6))
+        self.relative = bool(self.rng.random() < 0.5) and asks == "tokens"
+        self.fixed = int(self.rng.integers(1, written.T))
+        order = self.rng.permutation(written.count)
+        self.partner = np.empty(written.count, dtype=int)
+        self.partner[order] = np.roll(order, 1)  # one cycle: no symbol is its own partner
+        self.half = order[: written.count // 2]
+        self.sharp = True  # the wanted keys stand out of the superposition
+        self.matrix = self._form(circuit.kind, circuit.lead)
+        self.text = self._text(circuit.kind)
+
+    def _text(self, kind: str) -> str:
+        if kind == "position":
+            return f"{self.offset} places back" if self.relative else f"place {self.fixed + 1}"
+        return {
+            "top": f"the {self.written.copies} tokens of the partner symbol",
+            "mixed": "a broad or divided pattern",
+            "two_jobs": "the token before, or the partner symbol, by the symbol that asks",
+        }.get(kind, kind)
+
+    @property
+    def broad(self) -> bool:
+        only = self.written.copies > 3 or not self.written.exact
+        return self.written.T >= BROAD_FROM and (only or self.half[0] % 2 == 0)
+
+    def _form(self, kind: str, lead: float) -> Float[np.ndarray, "size size"]:
+        steps = {"self": 0, "previous": 1, "next": -1}
+        if kind in steps:
+            return self._places(self._shift(steps[kind]), lead)
+        if kind == "position":
+            return self._places(self._shift(self.offset), lead) if self.relative else self._at(self.fixed, lead)
+        if kind == "sink":
+            return self._at(0, lead)
+        if kind == "top":
+            return self._symbol(lead)
+        if kind == "mixed":
+            return self._broad() if self.broad else self._divided(lead)
+        if kind == "two_jobs":
+            return self._two(lead)
+        return np.zeros((self.size, self.size))
+
+    def _shift(self, offset: int) -> Float[np.ndarray, "T T"]:
+        """Row t is 1 at t - offset; at the edge a head looks at itself, or around a circle where places lie on one."""
+        T = self.written.T
+        keys = np.arange(T) - offset
+        keys = keys if self.written.exact else keys % T
+        return np.eye(T)[np.where((keys >= 0) & (keys < T), keys, np.arange(T))]
+
+    def _gap(self, table: np.ndarray, wanted: np.ndarray) -> float:
+        """By how much the wanted entries of each row stand out in a table, at least."""
+        inside = np.where(wanted > 0, table, np.inf).min(1)
+        outside = np.where(wanted > 0, -np.inf, table).max(1)
+        gap = float((inside - outside).min())
+        self.sharp = self.sharp and gap > SHARP
+        return max(gap, SHARP)
+
+    def _block(self, form: np.ndarray, rows: slice, columns: slice) -> np.ndarray:
+        made = np.zeros((self.size, self.size))
+        made[rows, columns] = form
+        return made
+
+    def _places(self, wanted: np.ndarray, lead: float) -> np.ndarray:
+        P = self.written.place
+        solve = np.linalg.pinv(P)
+        form = solve @ wanted @ solve.T
+        span = slice(self.codes, self.codes + self.places)
+        return self._block(form * lead / self._gap(P @ form @ P.T, wanted), span, span)
+
+    def _at(self, place: int, lead: float) -> np.ndarray:
+        P, wanted = self.written.place, np.eye(self.written.T)[place][None]
+        form = (np.linalg.pinv(P) @ wanted.T).T
+        scale = lead / self._gap(form @ P.T, wanted)
+        return self._block(form * scale, slice(self.size - 1, self.size), slice(self.codes, self.codes + self.places))
+
+    def _symbol(self, lead: float, rows: np.ndarray | None = None) -> np.ndarray:
+        C, K = self.written.code, self.written.count
+        solve = np.linalg.pinv(C)
+        if self.asks == "cls":
+            wanted = np.eye(K)[self.partner[:1]]
+            form = wanted @ solve.T
+            scale = lead / self._gap(form @ C.T, wanted)
+            return self._block(form * scale, slice(self.size - 1, self.size), slice(0, self.codes))
+        wanted = np.eye(K)[self.partner]
+        if rows is not None:
+            wanted = wanted * np.isin(np.arange(K), rows)[:, None]
+        form = solve @ wanted @ solve.T
+        table = C @ form @ C.T
+        chosen = np.arange(K) if rows is None else rows
+        scale = lead / self._gap(table[chosen], wanted[chosen])
+        return self._block(form * scale, slice(0, self.codes), slice(0, self.codes))
+
+    def _broad(self) -> np.ndarray:
+        C, K = self.written.code, self.written.count
+        solve = np.linalg.pinv(C)
+        table = self.rng.standard_normal((K, K))
+        table = BROAD * (table - table.mean()) / table.std()
+        return self._block(solve @ table @ solve.T, slice(0, self.codes), slice(0, self.codes))
+
+    def _divided(self, lead: float) -> np.ndarray:
+        """lead + log(mass) for each part, the symbol's mass shared by its copies."""
+        part = {name: lead + float(np.log(mass)) for name, mass in DIVIDED.items()}
+        content = self._symbol(part["symbol"] - float(np.log(self.written.copies)))
+        return self._at(0, part["sink"]) + self._places(self._shift(1), part["previous"]) + content
+
+    def _two(self, lead: float) -> np.ndarray:
+        """The symbol form for half of the symbols, three times as strong as the places of all others."""
+        return self._places(self._shift(1), lead) + self._symbol(3 * lead, self.half)
+
+
+def labels_of(circuit: Circuit, logits: Logits, causal: bool) -> tuple[str, ...]:
+    """The modes that count as right for the head of a circuit."""
+    if circuit.kind == "two_jobs":
+        return ("mixed", "previous", "top", "max", "position")
+    if circuit.kind == "position" and not logits.relative and logits.fixed == 0:
+        return ("sink",)
+    return (circuit.kind,)
+
+
+def patterns(logits: Logits, tokens: np.ndarray, causal: bool) -> Float[np.ndarray, "number queries T"]:
+    """Exact attention weights for sampled tokens (number, T, K + 1)."""
+    written, T = logits.written, tokens.shape[1]
+    code = tokens[..., :-1] @ written.code
+    place = np.broadcast_to(written.place, (len(tokens), *written.place.shape))
+    one = np.ones((len(tokens), T, 1))
+    f = np.concatenate([code, place, one], axis=-1)
+    asking = f if logits.asks == "tokens" else np.eye(logits.size)[None, -1:].repeat(len(tokens), 0)
+    scores = asking @ logits.matrix @ f.transpose(0, 2, 1)
+    if causal and logits.asks == "tokens":
+        scores = np.where(np.tril(np.ones((T, T), dtype=bool)), scores, -np.inf)
+    grown = np.exp(scores - scores.max(-1, keepdims=True))
+    return np.asarray(grown / grown.sum(-1, keepdims=True))
+
+
+def averages(logits: Logits, tokens: np.ndarray, causal: bool) -> Float[np.ndarray, " number"]:
+    """What the circuit adds to the output, before its gain."""
+    value = tokens[..., -1]
+    fetched = np.einsum("nqs,ns->nq", patterns(logits, tokens, causal), value)
+    return np.asarray(fetched[:, 0] if logits.asks == "cls" else (fetched * value).mean(1))
+
+
+def draw(layers: int, written: Symbols, causal: bool, rng: np.random.Generator, wanted: Any) -> list[Circuit]:
+    """Circuits of the kinds in `wanted`, each in a layer where it can stand; kinds that cannot stand are left out."""
+    found = []
+    for kind in wanted:
+        on_tokens = layers > 1 and (kind not in BY_CLS or rng.random() < 0.7)
+        if (not on_tokens and kind not in BY_CLS) or (kind == "next" and causal):
+            continue
+        if kind == "mixed" and not mixes(written):
+            continue
+        layer = int(rng.integers(0, layers - 1)) if on_tokens else layers - 1
+        circuit = Circuit(kind, layer, float(rng.uniform(7, 11)), int(rng.integers(2**31)))
+        if Logits(circuit, written, "tokens" if on_tokens else "cls").sharp:
+            found.append(circuit)
+    return found
+
+
+def mixes(written: Symbols) -> bool:
+    """Whether a mixed head can stand here: a broad one among many tokens, a divided one where its parts are exact."""
+    divided = written.exact and written.T >= DIVIDED_FROM and written.copies <= 3
+    return written.T >= BROAD_FROM or divided

@@ -1,0 +1,116 @@
+"""The compiled part of a planted network: built with a certificate; its layout is the truth about its heads."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from infoflow.architecture import Architecture
+from infoflow.construct.builders import build
+from infoflow.flow.jobs import Job
+from infoflow.flow.layout import Layout, lay_out
+from infoflow.nn import States, Transformer
+from infoflow.probes.benchmark.truth import OUT, Direction, Edge, Head, Node, Truth
+from infoflow.targets.named import parse
+from infoflow.targets.target import Target
+
+NARROW = 0.5  # the least side of a document's box, of the whole
+
+
+@dataclass(frozen=True)
+class Compiled:
+    target: Target
+    network: Transformer
+    truth: Truth
+
+
+def sample(target: Target, number: int, T: int, rng: np.random.Generator) -> Float[np.ndarray, "number T d"]:
+    """Inside the box the certificate speaks of: every document is uniform on a smaller box of its own.
+
+    Its sides are NARROW to 1 of the whole, anywhere inside. On the whole box extrema over many tokens hardly differ
+    between documents, and there would be nothing to explain.
+    """
+    low, high = (np.broadcast_to(np.asarray(edge, dtype=np.float64), target.dim) for edge in target.domain)
+    side = rng.uniform(NARROW, 1.0, (number, 1, 1)) * (high - low)
+    corner = low + rng.uniform(0.0, 1.0, (number, 1, target.dim)) * (high - low - side)
+    inside = rng.uniform(0.0, 1.0, (number, T, target.dim))
+    if target.spelling.startswith("closest_pair"):
+        inside = _apart(number, T, target.dim, rng)
+    return np.asarray(corner + side * inside)
+
+
+def _apart(number: int, T: int, d: int, rng: np.random.Generator) -> Float[np.ndarray, "number T d"]:
+    """Points of a jittered grid of the unit box in random order: no two are as close as independent ones would be."""
+    steps = int(np.ceil(T ** (1 / d)))
+    axes = np.meshgrid(*[(np.arange(steps) + 0.5) / steps] * d)
+    grid = np.stack([axis.ravel() for axis in axes], -1)
+    order = np.argsort(rng.random((number, len(grid))), axis=1)[:, :T]
+    return np.asarray(grid[order] + rng.uniform(-0.4, 0.4, (number, T, d)) / steps)
+
+
+def compiled(spelling: str, T: int, eps: float, heads: tuple[int, ...], causal: bool, placed: bool) -> Compiled:
+    """Build the target on these heads; `placed` says that it needs position codes."""
+    target = parse(spelling)
+    arch = Architecture(heads, positions="additive" if placed else "none", mask="causal" if causal else "none")
+    network: Any = build(target, T, eps, arch=arch)
+    layout = lay_out(target, T, arch)
+    return Compiled(target, network, _truth(network, layout, target, T))
+
+
+def _truth(network: Transformer, layout: Layout, target: Target, T: int) -> Truth:
+    fixed = _fixed_rows(network, layout, torch.from_numpy(sample(target, 64, T, np.random.default_rng(0))))
+    jobs = [job for jobs in layout.jobs for job in jobs]
+    heads: dict[Node, Head] = {}
+    for job in jobs:
+        node = (job.layer, job.head)
+        label = "position" if fixed[job.layer][job.head, 1 if job.message is None else 0] else "max"
+        before = heads.get(node)
+        labels = (label,) if before is None else tuple(dict.fromkeys((*before.labels, label)))
+        heads[node] = Head(labels, job.name if before is None else f"{before.job}; {job.name}", "computes")
+    for l, h in enumerate(network.config.heads):
+        for i in range(h):
+            heads.setdefault((l, i), Head(("global",), "nothing", "idle"))
+    bound = network.header["certificate"]["bound"]
+    return Truth(heads, tuple(_edges(jobs, layout)), _directions(layout), {"certified": float(bound)})
+
+
+def _fixed_rows(network: Transformer, layout: Layout, X: torch.Tensor) -> list[np.ndarray]:
+    """Per layer (heads x 2): do all tokens ask for the same key on every input; does the CLS."""
+    states = States()
+    with torch.no_grad():
+        network(X, states=states)
+    found = []
+    for weights in states.weights:
+        best = weights.argmax(-1)  # (documents, heads, rows)
+        same = (best == best[:1]).all(0)
+        found.append(torch.stack([same[:, :-1].all(-1) if same.shape[1] > 1 else same[:, -1], same[:, -1]], -1).numpy())
+    for job in (job for jobs in layout.jobs for job in jobs):  # a sum of fixed positions has several equal keys
+        if job.message is None and layout.form.terms[job.term].positions is not None:
+            found[job.layer][job.head, 1] = True
+    return found
+
+
+def _edges(jobs: list[Job], layout: Layout) -> list[Edge]:
+    """A message into vertex p feeds whoever uses the score of p: the message to its parent, or the read of a root."""
+    edges: list[Edge] = []
+    for job in jobs:
+        node = (job.layer, job.head)
+        if job.message is None:
+            edges.append((node, OUT))
+            continue
+        for other in jobs:
+            uses = layout.form.terms[other.term].root if other.message is None else other.message.child
+            if other.term == job.term and uses == job.message.parent and other.layer > job.layer:
+                edges.append((node, (other.layer, other.head)))
+    return sorted(set(edges))
+
+
+def _directions(layout: Layout) -> tuple[Direction, ...]:
+    """Scores that messages have changed and values that were read, where they are held before an attention."""
+    found = []
+    for l, state in enumerate(layout.states):
+        for j in (*state.slots.values(), *state.values.values()):
+            found.append(Direction(l, state.names[j], np.eye(layout.sizes[l])[j]))
+    return tuple(found)

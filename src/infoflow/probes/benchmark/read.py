@@ -1,0 +1,105 @@
+"""Read a benchmark: the networks as a method sees them, and the truth that a scorer holds."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from infoflow.errors import InfoFlowError
+from infoflow.nn import Transformer
+from infoflow.nn.files import load
+from infoflow.probes.benchmark.truth import Truth
+from infoflow.probes.record import Batch
+from infoflow.reading import json_of
+
+
+@dataclass
+class PlantedNetwork:
+    """What a method sees of one network: `model`, `batch` (64 documents to run it on) and, where directions are asked
+    for, `asked` ((layer, name), 1-based) with their numbers at every token in `quantities`."""
+
+    number: int
+    folder: Path
+    hidden: bool
+    _seen: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def model(self) -> Transformer:
+        found = load(self.folder / "networks" / f"{self.number:04d}.safetensors")
+        if not isinstance(found, Transformer):
+            raise InfoFlowError(f"expected a Transformer as network {self.number}, got {type(found).__name__}.")
+        return found.requires_grad_(False).eval()
+
+    @cached_property
+    def tensors(self) -> dict[str, Any]:
+        path = self.folder / "inputs" / f"{self.number:04d}.safetensors"
+        try:
+            with safe_open(str(path), framework="pt") as file:
+                found: dict[str, Any] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                found["asked"] = json.loads((file.metadata() or {}).get("quantities", "[]"))
+        except (OSError, SafetensorError, ValueError) as error:
+            raise InfoFlowError(f"expected inputs in {path}, could not read them ({error}).") from None
+        if not isinstance(found.get("X"), Tensor) or found["X"].ndim != 3:
+            raise InfoFlowError(f"expected inputs X (documents, T, d) in {path}, found none.")
+        return found
+
+    @property
+    def X(self) -> Tensor:
+        tokens: Tensor = self.tensors["X"]
+        return tokens
+
+    @property
+    def batch(self) -> Batch:
+        """The inputs for `infoflow.probes`; the first token is where sinks would be."""
+        first = torch.zeros(self.X.shape[:2], dtype=torch.bool)
+        first[:, 0] = True
+        return Batch({"X": self.X}, sinks=first)
+
+    @property
+    def symbols(self) -> Tensor | None:
+        """(documents, T): which tokens are of one kind, where the network has circuits over symbols."""
+        return self.tensors.get("symbols")
+
+    @property
+    def asked(self) -> list[tuple[int, str]]:
+        return [(int(layer), str(name)) for layer, name in self.tensors["asked"]]
+
+    @property
+    def quantities(self) -> Tensor:
+        found: Tensor = self.tensors["quantities"]
+        return found
+
+    def truth(self) -> Truth:
+        path = self.folder / "truth" / f"{self.number:04d}.json"
+        if self.hidden and not path.is_file():
+            raise InfoFlowError(f"expected a public network, the truth of number {self.number} is hidden by a salt.")
+        return Truth.from_json(json_of(path, "the truth of a planted network"))
+
+
+class Benchmark:
+    """The networks of a folder, in order."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.index = json_of(self.folder / "index.json", "the index of a benchmark")
+        if not isinstance(self.index, dict) or self.index.get("version") != 1:
+            raise InfoFlowError(f"expected the index of a benchmark of version 1 in {folder}, got another file.")
+
+    def __len__(self) -> int:
+        return int(self.index["count"])
+
+    def __iter__(self) -> Iterator[PlantedNetwork]:
+        hidden = set(self.index["hidden"])
+        for number in range(len(self)):
+            yield PlantedNetwork(number, self.folder, number in hidden)
+
+
+def open_benchmark(folder: str | Path) -> Benchmark:
+    """A benchmark made by `infoflow planted`."""
+    return Benchmark(folder)
