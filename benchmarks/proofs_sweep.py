@@ -1,7 +1,8 @@
 """100 trained networks, drawn by a seed and none left out: proved bound, attacked error, and a second attack on each.
 
-    python benchmarks/proofs_sweep.py [--certifiable] [--store out/proofs_sweep] [--seconds 20] [--attack 10]
-    python benchmarks/proofs_sweep.py --part 3/15 ...      # the share of one process; --join puts the shares together
+    python benchmarks/proofs_sweep.py [--certifiable] [--store out/proofs_sweep] [--seconds 20] [--attack 60]
+
+A run that is stopped goes on where it was; what is recorded speaks of the networks of the draw it has reached.
 
 Every network has one layer and heads enough (D, or one more), D and d of 1..3, T of 8..64, its own target. The first
 attack is certify's own, the second has another seed and knows nothing of the bound; a bound below either is false.
@@ -9,6 +10,7 @@ attack is certify's own, the second has another seed and knows nothing of the bo
 
 import argparse
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,8 @@ RESULTS = Path(__file__).parent / "results"
 
 def runs(certifiable: bool) -> list[Run]:
     rng = np.random.default_rng(SEED)
-    recipe = iflow.Recipe(samples=8192, validation=1000, epochs=60, certifiable=certifiable)
+    sizes = {"samples": 4096, "validation": 1000, "batch": 128, "epochs": 30, "evaluate_every": 3}
+    recipe = iflow.Recipe(**sizes, certifiable=certifiable)
     found = []
     for i in range(NETWORKS):
         D, d, extra = int(rng.integers(1, 4)), int(rng.integers(1, 4)), int(rng.integers(0, 2))
@@ -41,7 +44,9 @@ def runs(certifiable: bool) -> list[Run]:
 def row(result: Any, seconds: float, again: float) -> dict[str, Any]:
     network = result.network()
     target, T = parse(network.header["target"]), int(network.header["T"])
+    start = time.process_time()
     certificate = iflow.certify(network, seconds=seconds)
+    used = time.process_time() - start
     low, high = (np.full(target.dim, end) for end in target.domain)
     second = attack_trained(network, target, T, low, high, again, seed=1000 + result.seed)
     corners = np.array(np.meshgrid(*[target.domain] * target.dim)).reshape(target.dim, -1).T
@@ -56,6 +61,7 @@ def row(result: Any, seconds: float, again: float) -> dict[str, Any]:
         "largest_target": float(target(corners)),  # max |F|: every term at its largest
         "nodes": certificate.measured["nodes"],
         "seconds": certificate.seconds,
+        "processor_seconds": used,
     }
 
 
@@ -77,7 +83,20 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "median_nmse": float(np.median([r["nmse"] for r in rows])),
         "median_attacked": float(np.median([f / r["largest_target"] for r, f in zip(rows, found, strict=True)])),
         "median_seconds": float(np.median([r["seconds"] for r in rows])),
+        "median_processor_seconds": float(np.median([r["processor_seconds"] for r in rows])),
     }
+
+
+def done(i: int, run: Run, options: argparse.Namespace, name: str) -> dict[str, Any]:
+    """The row of network i: read where it was made before with the same times, else made and kept."""
+    kept = options.store / "rows" / f"{name}_{i:03d}.json"
+    times = {"search_seconds": options.seconds, "second_attack": options.attack}
+    if kept.exists() and (found := json.loads(kept.read_text()))["times"] == times:
+        return found
+    (result,) = fit_many([run], options.store, keep_weights=True)
+    made = {"number": i, **row(result, options.seconds, options.attack), "times": times}
+    write_json(kept, made)
+    return made
 
 
 def main() -> None:
@@ -85,32 +104,19 @@ def main() -> None:
     parser.add_argument("--certifiable", action="store_true")
     parser.add_argument("--store", type=Path, default=Path("out/proofs_sweep"))
     parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--attack", type=float, default=10.0)
-    parser.add_argument("--part", default="0/1")
-    parser.add_argument("--join", action="store_true")
+    parser.add_argument("--attack", type=float, default=60.0)
+    parser.add_argument("--first", type=int, default=NETWORKS, help="Only the first so many of the draw.")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     name = "proofs_sweep_certifiable" if options.certifiable else "proofs_sweep"
-    if options.join:
-        parts = [json.loads(path.read_text()) for path in sorted(options.out.glob(f"{name}_part_*.json"))]
-        rows = sorted((r for part in parts for r in part["rows"]), key=lambda r: int(r["target"].rpartition("=")[2]))
-        made = {key: value for key, value in parts[0].items() if key != "rows"}
-        write_json(options.out / f"{name}.json", {**made, "parts": len(parts), "summary": summary(rows), "rows": rows})
-        return
-    part, parts_in_all = map(int, options.part.split("/"))
-    asked = runs(options.certifiable)[part::parts_in_all]
-    results = fit_many(asked, options.store, keep_weights=True)
-    rows = []
-    with Progress("sweep", len(asked)) as bar:
-        for i, result in enumerate(results):
-            rows.append(row(result, options.seconds, options.attack))
+    rows: list[dict[str, Any]] = []
+    with Progress("sweep", options.first) as bar:
+        for i, run in enumerate(runs(options.certifiable)[: options.first]):
+            rows.append(done(i, run, options, name))
             bar.update(i + 1, f"{rows[-1]['target']} {rows[-1]['attacked']:.3g} to {rows[-1]['bound']:.3g}")
-    times = {"search_seconds": options.seconds, "second_attack": options.attack}
-    made = {"provenance": provenance(("numpy", "torch", "scipy")), **times}
-    if parts_in_all == 1:
-        write_json(options.out / f"{name}.json", {**made, "parts": 1, "summary": summary(rows), "rows": rows})
-    else:
-        write_json(options.out / f"{name}_part_{part:02d}.json", {**made, "rows": rows})
+            if (i + 1) % 10 == 0 or i + 1 == options.first:
+                made = {"provenance": provenance(("numpy", "torch", "scipy")), "drawn": NETWORKS}
+                write_json(options.out / f"{name}.json", {**made, "summary": summary(rows), "rows": rows})
 
 
 if __name__ == "__main__":

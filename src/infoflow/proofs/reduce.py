@@ -96,6 +96,40 @@ def uncovered(network: Transformer) -> list[str]:
     return [what for what, found in asked.items() if found]
 
 
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """The matrices of one attention layer that a fixed state asks, and of the read-out behind it."""
+
+    tokens: Float[np.ndarray, "E d"]  # e(t) = tokens x(t) + offset
+    offset: Float[np.ndarray, " E"]
+    asking: Float[np.ndarray, "h n"]  # every head's query vector, its scale included
+    asking_size: Float[np.ndarray, "h n"]  # the sum that made it, of absolute values
+    key: Float[np.ndarray, "h n E"]
+    value: Float[np.ndarray, "h m E"]
+    output: Float[np.ndarray, "E hm"]
+    still: Float[np.ndarray, " E"]  # what the state holds whatever the tokens are
+    still_size: Float[np.ndarray, " E"]
+    first: Float[np.ndarray, "units E"]
+    first_bias: Float[np.ndarray, " units"]
+    last: Float[np.ndarray, "outputs units"]
+    last_bias: Float[np.ndarray, " outputs"]
+    activation: str
+
+    def products(self, size: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(queries, weight, bias); with `size` of the absolute values, which bounds every partial sum."""
+        p = {f: np.abs(getattr(self, f)) if size else getattr(self, f) for f in MATRICES}
+        p |= {"asking": self.asking_size, "still": self.still_size} if size else {}
+        (h, m, _), W, b = self.value.shape, p["tokens"], p["offset"]
+        queries = np.stack([(p["asking"][k] @ p["key"][k]) @ W for k in range(h)])
+        mixed = [p["output"][:, k * m : (k + 1) * m] @ p["value"][k] for k in range(h)]  # (E, E) each
+        state = np.concatenate([each @ W for each in mixed], axis=1)  # (E, h d)
+        still = sum((each @ b for each in mixed), p["still"])
+        return queries, p["first"] @ state, p["first"] @ still + p["first_bias"]
+
+
+MATRICES = ("tokens", "offset", "asking", "key", "value", "output", "still", "first", "first_bias")
+
+
 def reduce(network: Transformer) -> Reduced:
     """The stored matrices multiplied out; what the argument does not cover is refused by name."""
     reasons = uncovered(network)
@@ -104,41 +138,53 @@ def reduce(network: Transformer) -> Reduced:
             f"expected one layer, a linear encoder and a read-out with one hidden layer, got {', '.join(reasons)}; "
             "no bound is known for such trained networks."
         )
-    stored = {name: value.detach().double().cpu().numpy() for name, value in network.state_dict().items()}
-    if not all(np.isfinite(value).all() for value in stored.values()):
+    return multiplied(parts_of(network))
+
+
+def multiplied(parts: Parts) -> Reduced:
+    """The parts multiplied out, with the bounds of what float64 loses in it.
+
+    A chain of products of inner sizes n_1, n_2, .. is off by at most gamma_(n_1 + n_2 + ..) times the same chain of
+    absolute values; 4 E covers the products that made `asking` and `still`, 16 more the sums of heads.
+    """
+    if not all(np.isfinite(getattr(parts, name)).all() for name in (*MATRICES, "last", "last_bias")):
         raise InfoFlowError("expected finite weights, got NaN or infinity; the network has diverged.")
-    exact, size = _multiplied(stored, network), _multiplied({n: np.abs(v) for n, v in stored.items()}, network, True)
-    c = network.config
-    slip = gamma(2 * (c.dim + 3 * c.embed[0] + sum(c.head_dims)) + 16)
-    queries, weight, bias = exact
-    act = c.readout_activation or c.activation
+    queries, weight, bias = parts.products()
+    size = parts.products(size=True)
+    (h, n, E), m = parts.key.shape, parts.value.shape[1]
+    slip = gamma(2 * (parts.tokens.shape[1] + 4 * E + n + h * m) + 16)
     return Reduced(
         queries,
         weight,
         bias,
-        stored["readout.maps.1.weight"],
-        stored["readout.maps.1.bias"],
-        act,
+        parts.last,
+        parts.last_bias,
+        parts.activation,
         slip * size[0],
         slip * (size[1].sum(1) + size[2]),
     )
 
 
-def _multiplied(
-    p: dict[str, np.ndarray], network: Transformer, absolute: bool = False
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(queries, weight, bias) of the matrices `p`; with absolute values in `p` this bounds every partial sum."""
-    c = network.config
-    (h,), (n,), E = c.heads, c.head_dims, c.embed[0]
+def parts_of(network: Transformer) -> Parts:
+    """The parts of a network of the house."""
+    p = {name: value.detach().double().cpu().numpy() for name, value in network.state_dict().items()}
+    c, E = network.config, network.config.embed[0]
     W = p["encoder.maps.0.weight"] if c.encoder == "linear" else np.eye(E)
     b = p["encoder.maps.0.bias"] if c.encoder == "linear" else np.zeros(E)
-    W = W + np.eye(E) if c.encoder_skip else W
     cls, query, key = p["cls_token"], p["attentions.0.query"], p["attentions.0.key"]
-    value, output = p.get("attentions.0.value", key), p["attentions.0.output"]
-    beta = abs(c.betas[0]) if absolute else c.betas[0]
-    queries = np.stack([beta * ((query[k] @ cls) @ key[k] @ W) for k in range(h)])
-    mixed = [output[:, k * n : (k + 1) * n] @ value[k] for k in range(h)]  # (E, E) each
-    state = np.concatenate([each @ W for each in mixed], axis=1)  # (E, h d)
-    still = sum((each @ b for each in mixed), cls if c.residual else np.zeros(E))
-    first, shift = p["readout.maps.0.weight"], p["readout.maps.0.bias"]
-    return queries, first @ state, first @ still + shift
+    return Parts(
+        W + np.eye(E) if c.encoder_skip else W,
+        b,
+        c.betas[0] * (query @ cls),
+        abs(c.betas[0]) * (np.abs(query) @ np.abs(cls)),
+        key,
+        p.get("attentions.0.value", key),
+        p["attentions.0.output"],
+        cls if c.residual else np.zeros(E),
+        np.abs(cls),
+        p["readout.maps.0.weight"],
+        p["readout.maps.0.bias"],
+        p["readout.maps.1.weight"],
+        p["readout.maps.1.bias"],
+        c.readout_activation or c.activation,
+    )

@@ -1,0 +1,66 @@
+"""Accuracy of a trained max-of-K network, proved by every strategy from brute force to the most compact one.
+
+    python benchmarks/proofs_accuracy.py [--store out/proofs_accuracy] [--symbols 64] [--length 4]
+
+Trains one network on `task:largest_token` and bounds its accuracy over all V^K sequences: depth 1, 2, .. of
+`proofs/accuracy.py`, the climb that splits where the most sequences are open (for 1, 3 and 10 seconds), and brute force
+over the multisets, which is the truth. Times are of one core, as the process used it.
+"""
+
+import argparse
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import infoflow as iflow
+from infoflow.files import write_json
+from infoflow.proofs.accuracy import Law, Share, listed, prove
+from infoflow.proofs.tabled import Tabled, tabled
+from infoflow.provenance import provenance
+from infoflow.train.fit import Run, fit_many
+from infoflow.train.tasks import named_task
+
+RESULTS = Path(__file__).parent / "results"
+CLIMBS = (1.0, 3.0, 10.0)
+
+
+def network_of(symbols: int, length: int, store: Path) -> tuple[Any, float]:
+    task = named_task(f"task:largest_token,symbols={symbols},length={length}")
+    recipe = iflow.Recipe(samples=65536, validation=4096, epochs=40)
+    run = Run(task, iflow.Architecture(heads=(1,), embed=(32,), widths=(64,)), length, 0, recipe)
+    (result,) = fit_many([run], store, keep_weights=True)
+    assert result is not None
+    return result.network(), result.best
+
+
+def timed(strategy: str, prover: Callable[[], Share]) -> dict[str, Any]:
+    start = time.process_time()
+    share = prover()
+    found = {"strategy": strategy, "right": share.right, "at_most": share.at_most, "groups": share.groups}
+    print({**found, "seconds": time.process_time() - start}, flush=True)
+    return {**found, "seconds": time.process_time() - start}
+
+
+def strategies(net: Tabled, law: Law) -> list[dict[str, Any]]:
+    rows = [timed(f"depth {depth}", lambda depth=depth: prove(net, law, math.inf, depth)) for depth in (1, 2)]
+    rows += [timed(f"climb, {seconds:g} s", lambda s=seconds: prove(net, law, s)) for seconds in CLIMBS]
+    return [*rows, timed("brute force", lambda: listed(net, law))]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--store", type=Path, default=Path("out/proofs_accuracy"))
+    parser.add_argument("--symbols", type=int, default=64)
+    parser.add_argument("--length", type=int, default=4)
+    options = parser.parse_args()
+    network, missed = network_of(options.symbols, options.length, options.store)
+    rows = strategies(tabled(network), Law(options.symbols, options.length))
+    sizes = {"symbols": options.symbols, "length": options.length, "validation_error": missed}
+    made = {"provenance": provenance(("numpy", "torch", "scipy")), **sizes, "rows": rows}
+    write_json(RESULTS / "proofs_accuracy.json", made)
+
+
+if __name__ == "__main__":
+    main()
