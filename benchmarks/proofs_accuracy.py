@@ -29,7 +29,7 @@ CLIMBS = (1.0, 3.0, 10.0)
 def network_of(symbols: int, length: int, store: Path) -> tuple[Any, float]:
     task = named_task(f"task:largest_token,symbols={symbols},length={length}")
     recipe = iflow.Recipe(samples=65536, validation=4096, epochs=40)
-    run = Run(task, iflow.Architecture(heads=(1,), embed=(32,), widths=(64,)), length, 0, recipe)
+    run = Run(task, iflow.Architecture(heads=(1,), embed=(32,), width=(64,)), length, 0, recipe)
     (result,) = fit_many([run], store, keep_weights=True)
     assert result is not None
     return result.network(), result.best

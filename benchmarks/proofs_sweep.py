@@ -48,7 +48,9 @@ def row(result: Any, seconds: float, again: float) -> dict[str, Any]:
     certificate = iflow.certify(network, seconds=seconds)
     used = time.process_time() - start
     low, high = (np.full(target.dim, end) for end in target.domain)
-    second = attack_trained(network, target, T, low, high, again, seed=1000 + result.seed)
+    second = attack_trained(
+        network.double(), network.config.heads[0], target, T, low, high, again, seed=1000 + result.seed
+    )
     corners = np.array(np.meshgrid(*[target.domain] * target.dim)).reshape(target.dim, -1).T
     return {
         "target": target.spelling,

@@ -22,6 +22,7 @@ _LAZY: dict[str, str] = {
     "load": "infoflow.nn.files",
     "build": "infoflow.verbs",
     "certify": "infoflow.verbs",
+    "OneLayer": "infoflow.proofs.adapter",
     "fit": "infoflow.train.fit",
     "fit_many": "infoflow.train.fit",
     "Recipe": "infoflow.train.fit",

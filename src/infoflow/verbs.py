@@ -75,15 +75,17 @@ def certify(
 ) -> Certificate:
     """How wrong can this network be? The proved bound, the largest error an attack found, and the verdict.
 
-    A built network is read again and held against its construction (`compiler/`); of a trained one the error over all
-    sequences of the box is bounded within `seconds` (`proofs/`). `target`, `T` and `eps` (what is asked) default to
-    what the file names. `balls` encloses the rules of a built network in ball arithmetic; None does so where
-    python-flint is installed.
+    A built network is read again and held against its construction (`compiler/`); of a trained one, or a PyTorch module
+    that an `iflow.OneLayer` describes, the error over all sequences of the box is bounded within `seconds` (`proofs/`).
+    `target`, `T` and `eps` (what is asked) default to what the file names. `balls` encloses the rules of a built
+    network in ball arithmetic; None does so where python-flint is installed.
     """
     from infoflow.compiler.certification import certify as certify_built
     from infoflow.nn import Transformer
+    from infoflow.proofs.adapter import OneLayer
 
-    if isinstance(network, Transformer) and not {"certificate", "weight_bound"} & network.header.keys():
+    trained = isinstance(network, Transformer) and not {"certificate", "weight_bound"} & network.header.keys()
+    if trained or isinstance(network, OneLayer):
         from infoflow.proofs.trained import certify_trained
 
         eps = None if eps is None else arguments.eps(eps)

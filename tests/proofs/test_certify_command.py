@@ -47,13 +47,72 @@ def test_the_command(trained: Path) -> None:
     assert "attacked at" in text.output
 
 
-def test_a_target_without_inequalities_is_one_sentence(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["certify", str(trained), "--target", "pairwise_max:D=1,d=1"])
-    assert ended.value.code == 2
-    error = capsys.readouterr().err
-    assert "compares 2 tokens" in error
-    assert len(error.strip().splitlines()) == 1
+def test_a_target_without_inequalities_is_split_or_has_no_bound(trained: Path) -> None:
+    """Four tokens of one number can be split; of 40 the attack alone is told, with the reasons."""
+    asked = [str(trained), "--target", "pairwise_max:D=1,d=1", "--seconds", "0.5", "--json"]
+    done = CliRunner().invoke(command, asked, standalone_mode=False)
+    (found,) = json.loads(done.output)["files"]
+    assert found["attacked"] <= found["bound"]
+    assert "splitting" in found["parts"]
+    done = CliRunner().invoke(command, [*asked, "-T", "40"], standalone_mode=False)
+    (found,) = json.loads(done.output)["files"]
+    assert done.return_value == 1
+    assert found["bound"] is None
+    assert found["attacked"] > 0
+    assert "compares 2 tokens" in found["reasons"][0]
+
+
+OWN = """
+import torch
+from torch import nn
+import infoflow as iflow
+
+class Mine(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.cls = nn.Linear(2, 4), nn.Parameter(torch.randn(4))
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+        self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 1)
+
+    def forward(self, X):
+        e, cls = self.tokens(X), self.cls.expand(len(X), 1, -1)
+        read = cls + self.attention(cls, e, e, need_weights=False)[0]
+        return self.last(torch.tanh(self.first(read)))[:, 0, 0]
+
+def described(**changed):
+    torch.manual_seed(0)
+    m = Mine()
+    for bias in (m.attention.in_proj_bias, m.attention.out_proj.bias):
+        nn.init.normal_(bias)
+    parts = dict(tokens=m.tokens, cls=m.cls, attention=m.attention, first=m.first, last=m.last, activation="tanh")
+    return iflow.OneLayer(m, **{**parts, **changed})
+
+def right():
+    return described()
+
+def wrong():
+    return described(residual=False)
+
+def no_adapter():
+    return Mine()
+"""
+
+
+def test_a_module_of_the_users_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What its adapter describes is certified, as a promise; what it does not describe is refused."""
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+    asked = ["--target", "sum_of_maxima:D=2,d=2", "-T", "16", "--seconds", "1", "--json"]
+    done = CliRunner().invoke(command, [f"{file}:right", *asked], standalone_mode=False)
+    (found,) = json.loads(done.output)["files"]
+    assert 0 < found["attacked"] <= found["bound"] <= 1.2 * found["attacked"]
+    assert found["verdict"].startswith("holds if its adapter describes the module")
+    assert found["measured"]["module - formula, where compared"] < 1e-12
+    for name, word in (("wrong", "differs from that by"), ("no_adapter", "infoflow.OneLayer")):
+        with pytest.raises(SystemExit) as ended:
+            main(["certify", f"{file}:{name}", *asked])
+        assert ended.value.code == 2
+        assert word in capsys.readouterr().err
 
 
 def test_certifiable_training_sees_ties_and_is_validated_as_before() -> None:

@@ -7,11 +7,12 @@ import click
 
 from infoflow.arguments import attack_seconds
 from infoflow.commands.options import emit, json_option, seconds_option, seed_option
-from infoflow.commands.own_code import asked_target
+from infoflow.commands.own_code import asked_target, made_by, names_code
+from infoflow.errors import InfoFlowError
 
 
 @click.command("certify")
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, required=True)
 @click.option("--target", "spelling", help="Target; default: the one the file names.")
 @click.option("-T", "--T", "T", type=int, help="Sequence length; default: the one the file names.")
 @click.option("--eps", type=float, help="What is asked: the largest error; default: what the file was built for.")
@@ -19,7 +20,7 @@ from infoflow.commands.own_code import asked_target
 @seed_option
 @json_option
 def command(
-    files: tuple[Path, ...],
+    files: tuple[str, ...],
     spelling: str | None,
     T: int | None,
     eps: float | None,
@@ -34,20 +35,35 @@ def command(
     within what was asked; where nothing was asked of a trained network, the claim is the bound itself. Exit code 1 when
     one does not hold; "holds if ..." names what somebody stated and nobody proved.
 
+    A PyTorch module of your own enters as file.py:FUNCTION with a function that returns an infoflow.OneLayer.
+
     \b
     infoflow certify out/fit/weights/*.safetensors --seconds 30
     infoflow certify FILE --target sum_of_maxima:D=2,d=2 -T 1024 --eps 0.1 --json
     """
-    from infoflow.nn.files import load
     from infoflow.verbs import certify
 
     results: list[dict[str, Any]] = []
     target = asked_target(spelling) if spelling is not None else None
     for file in files:
-        certificate = certify(load(file), target, T, seconds=seconds, seed=seed, eps=eps)
-        results.append({"path": str(file), **certificate.to_json()})
+        certificate = certify(_network(file), target, T, seconds=seconds, seed=seed, eps=eps)
+        results.append({"path": file, **certificate.to_json()})
         if not as_json:
             click.echo(f"{file}: {certificate}")
     if as_json:
         emit({"files": results})
     return 0 if all(result["holds"] for result in results) else 1
+
+
+def _network(file: str) -> Any:
+    """A saved network, or what the user's function describes."""
+    from infoflow.nn.files import load
+
+    if not names_code(file):
+        return load(Path(file))
+    from infoflow.proofs.adapter import OneLayer
+
+    made = made_by(file)
+    if not isinstance(made, OneLayer):
+        raise InfoFlowError(f"expected {file} to return an infoflow.OneLayer, got {type(made).__name__}.")
+    return made

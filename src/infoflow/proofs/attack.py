@@ -6,14 +6,13 @@ of four tokens with multiplicities, which costs nothing of T. What counts is the
 error that is returned is the network's own on the sequence that is returned.
 """
 
-import copy
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from infoflow.certificates.attack import CLIMBING, MEMORY, Attack, attack, fits
-from infoflow.nn import Transformer
 from infoflow.nn.transformer import ACTIVATIONS
 from infoflow.proofs.reduce import Reduced
 from infoflow.targets.target import Extremum, Target
@@ -34,7 +33,8 @@ def patterns(T: int) -> list[list[int]]:
 
 
 def attack_trained(
-    network: Transformer,
+    exact: nn.Module,
+    heads: int,
     target: Target,
     T: int,
     low: np.ndarray,
@@ -43,13 +43,11 @@ def attack_trained(
     seed: int,
     reduced: Reduced | None = None,
 ) -> Attack | None:
-    """The largest error found and its sequence (T, d); None where one sequence does not fit in memory.
+    """The largest error of a network in float64 and its sequence (T, d); None where one does not fit in memory.
 
     With the reduced network half of the time goes to the climb on averages."""
-    heads = max(network.config.heads)
     if not fits(heads, 1, CLIMBING * T):
         return None
-    exact = copy.deepcopy(network).double().requires_grad_(False)
     best = Attack(0.0, np.zeros((T, target.dim)), 0)
     if reduced is not None and T > DISTINCT and all(isinstance(term, Extremum) for term in target.terms):
         seconds = 0.5 * seconds
@@ -82,7 +80,7 @@ def attack_trained(
 
 
 def _on_averages(
-    exact: Transformer,
+    exact: nn.Module,
     reduced: Reduced,
     target: Target,
     T: int,

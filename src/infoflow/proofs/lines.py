@@ -13,6 +13,7 @@ so any guess p of the touching point is sound and the exact one is tight. Region
     f = -gelu   [-sqrt 2, sqrt 2]
     f = tanh, sigmoid   [0, inf);   f = -tanh, -sigmoid   (-inf, 0]
     f = relu    none;   f = -relu   everywhere, with a kink at 0;   identity: both are straight
+    f = softplus   none;   f = -softplus   everywhere
 """
 
 import math
@@ -56,6 +57,7 @@ ACTS: dict[str, Act] = {
     "sigmoid": Act(expit, lambda z: expit(z) * expit(-z), ((0.0, INF),), ((-INF, 0.0),)),
     "relu": Act(lambda z: np.maximum(z, 0.0), lambda z: (z > 0) * 1.0, (), ((-INF, INF),)),
     "identity": Act(lambda z: z, np.ones_like, (), ()),
+    "softplus": Act(lambda z: np.logaddexp(0.0, z), expit, (), ((-INF, INF),)),  # of softmax sums, not trained with
 }
 
 
