@@ -7,6 +7,7 @@ from tables import Table, markdown, source
 
 from infoflow.book import ENTRIES, PAPERS, errata
 from infoflow.book import recorded as runs
+from infoflow.book.entry import Entry
 from infoflow.book.errata import markdown as errata_page
 
 
@@ -35,10 +36,41 @@ def checked() -> str:
     return markdown(head, rows) + source(runs.recorded())
 
 
+def entries(paper: str) -> str:
+    """Every statement of a paper in full: words, formula, what it needs, what its check found, how to run it."""
+    return "\n".join(_entry(entry) for entry in ENTRIES.values() if entry.paper == paper)
+
+
+def _entry(entry: Entry) -> str:
+    lines = [f"## {entry.title}", "", f"`{entry.id}`, {entry.where}. **{entry.status.capitalize()}**.", ""]
+    lines += [_plain(entry.statement), "", f"$${entry.formula}$$", ""]
+    lines += [f"- Needs: {_plain(need)}." for need in entry.hypotheses]
+    lines += [f"- Checked: {_plain(str(found))}." for found in runs.findings(entry.id)]
+    if entry.errata:
+        places = f"{len(entry.errata)} place{'s' * (len(entry.errata) > 1)}"
+        lines += [f"- In print: {places} to repair ([errata](../errata.md))."]
+    lines += [f"- Run it: `{entry.runs}`."]
+    if entry.related:
+        lines += [f"- Related: {', '.join(_linked(name) for name in entry.related)}."]
+    return "\n".join([*lines, *(["", _plain(entry.remark)] if entry.remark else []), ""])
+
+
+def _linked(name: str) -> str:
+    return f"[`{name}`]({ENTRIES[name].paper}.md)"
+
+
+def _plain(text: str) -> str:
+    """Words that Markdown leaves alone."""
+    for sign in ("\\", "*", "_", "$", "`", "[", "]"):
+        text = text.replace(sign, f"\\{sign}")
+    return text.replace("<", "&lt;")
+
+
 def page(paper: str) -> str:
     return errata_page(errata(paper), level=2)
 
 
 TABLES: dict[str, Table] = {"book": checked}
 TABLES |= {f"book_{paper}": partial(statements, paper) for paper in PAPERS}
+TABLES |= {f"entries_{paper}": partial(entries, paper) for paper in PAPERS}
 TABLES |= {f"errata_{paper}": partial(page, paper) for paper in PAPERS}

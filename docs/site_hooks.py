@@ -14,7 +14,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parent.parent
 OUTSIDE = re.compile(r"(\]\()((?:\.\./)+)([^)#\s]+)(#[^)\s]*)?\)")
 FORMULA = re.compile(r'<(span|div) class="arithmatex">(?:\\\((.+?)\\\)|\\\[(.+?)\\\])</\1>', re.DOTALL)
-GLOSSARY = re.compile(r"^\[glossary\]", re.MULTILINE)
+FACTOR = re.compile(r"^(```\w+) factor=\d+$", re.MULTILINE)  # for the test of the page, not for its reader
 
 
 def outside(source: str, upwards: str, path: str) -> Path | None:
@@ -53,7 +53,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         upwards = "../" * page.file.src_uri.count("/")
         return f"{match.group(1)}{upwards}{placed(found)})"
 
-    text = OUTSIDE.sub(moved, markdown)
+    text = FACTOR.sub(r"\1", OUTSIDE.sub(moved, markdown))
     return text.replace("<!-- public names -->", public_names())
 
 
@@ -77,6 +77,6 @@ def on_page_content(content: str, page: Any, config: Any, files: Files) -> str:
             made: str = convert(html.unescape(inline or display), display="inline" if inline else "block")
         except Exception as error:
             raise PluginError(f"{page.file.src_uri}: no formula: {inline or display} ({error!r})") from error
-        return made
+        return made if inline else f'<div class="formula">{made}</div>'
 
     return FORMULA.sub(rendered, content)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from infoflow import book
+
 ROOT = Path(__file__).parent.parent
 pytest.importorskip("mkdocs", reason="the site needs the extra docs")
 ASKS = re.compile(r"""<(?:script|img|iframe|link|source)\b[^>]*?\b(?:src|href)=["']?(?:https?:)?//[^"'\s>]+""")
@@ -31,6 +33,8 @@ def test_formulas_are_mathml(site: Path) -> None:
     for page in site.rglob("*.html"):
         assert 'class="arithmatex"' not in page.read_text(encoding="utf-8"), page.name
     assert "<math" in (site / "predict.html").read_text(encoding="utf-8")
+    shown = sum(page.read_text(encoding="utf-8").count('<math xmlns="') for page in (site / "book").glob("*.html"))
+    assert shown == len(book.ENTRIES)
 
 
 def test_the_reference_has_every_public_name(site: Path) -> None:
@@ -49,3 +53,8 @@ def test_the_reference_has_every_public_name(site: Path) -> None:
 def test_the_page_links_to_the_glossary(page: str) -> None:
     if page != "docs/glossary.md":
         assert re.search(r"\]\((?:\.\./)?(?:docs/)?glossary\.md", (ROOT / page).read_text(encoding="utf-8"))
+
+
+def test_every_block_is_a_block(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        assert "```" not in page.read_text(encoding="utf-8"), page.name

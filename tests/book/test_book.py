@@ -15,6 +15,7 @@ import infoflow as iflow
 from infoflow.book import ENTRIES, PAPERS, Entry, Erratum, Finding
 from infoflow.book.checks import heads as heads_checks
 from infoflow.book.entry import STATUSES
+from infoflow.book.latex import FORMULAS
 from infoflow.book.registry import MODULES, check_of, counterexample
 from infoflow.book.run import Checked, check, check_entry
 from infoflow.cli import cli
@@ -34,6 +35,10 @@ def run(*words: str):
     return CliRunner().invoke(cli, ["book", *words])
 
 
+def test_every_formula_belongs_to_an_entry() -> None:
+    assert set(FORMULAS) == set(ENTRIES)
+
+
 def test_every_statement_of_the_papers_has_its_entry() -> None:
     assert set(ENTRIES) == {f"{paper}.{name}" for paper, names in STATEMENTS.items() for name in names.split()}
     assert set(PAPERS) == set(STATEMENTS)
@@ -45,6 +50,7 @@ def test_an_entry_is_whole(entry: Entry) -> None:
     assert entry.status in STATUSES
     assert entry.title
     assert len(entry.statement) > 20
+    assert entry.formula
     assert entry.where
     assert entry.runs
     assert set(entry.related) <= set(ENTRIES) - {entry.id}

@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from infoflow.book.latex import FORMULAS
+
 Size = Literal["quick", "full"]
 Relation = Literal["at most", "at least", "is", "above", "below", "is not"]
 Status = Literal["holds", "holds after repair", "refuted", "vacuous", "stated, not executable"]
@@ -144,6 +146,11 @@ class Entry:
     related: tuple[str, ...] = ()
 
     @property
+    def formula(self) -> str:
+        """LaTeX."""
+        return FORMULAS[self.id]
+
+    @property
     def executable(self) -> bool:
         return self.status != "stated, not executable"
 
@@ -153,6 +160,7 @@ class Entry:
             "paper": self.paper,
             "title": self.title,
             "statement": self.statement,
+            "formula": self.formula,
             "where": self.where,
             "status": self.status,
             "hypotheses": list(self.hypotheses),
