@@ -72,6 +72,7 @@ def certify(
     seed: int = 0,
     balls: bool | None = None,
     eps: float | None = None,
+    vocabulary: Any = None,
 ) -> Certificate:
     """How wrong can this network be? The proved bound, the largest error an attack found, and the verdict.
 
@@ -79,6 +80,9 @@ def certify(
     that an `iflow.OneLayer` describes, the error over all sequences of the box is bounded within `seconds` (`proofs/`).
     `target`, `T` and `eps` (what is asked) default to what the file names. `balls` encloses the rules of a built
     network in ball arithmetic; None does so where python-flint is installed.
+
+    `vocabulary` of a trained network: its token vectors (V, d), so that the claim is about all V^T sequences of them;
+    of a network over token numbers, V probabilities of the tokens, so that its accuracy is bounded under that law.
     """
     from infoflow.compiler.certification import certify as certify_built
     from infoflow.nn import Transformer
@@ -90,7 +94,9 @@ def certify(
 
         eps = None if eps is None else arguments.eps(eps)
         seconds, seed = arguments.attack_seconds(seconds), arguments.seed(seed)
-        return certify_trained(network, target, T, seconds, seed, eps)
+        return certify_trained(network, target, T, seconds, seed, eps, vocabulary)
+    if vocabulary is not None:
+        raise InfoFlowError("expected a trained network with a vocabulary, got a built one; leave the vocabulary out.")
     return certify_built(network, target, T, seconds, seed, balls, eps)
 
 

@@ -119,7 +119,7 @@ def test_the_largest_error_of_a_regression(seed: int) -> None:
     with torch.no_grad():
         truth = np.abs(made(torch.from_numpy(every)).numpy() - values[every].max(1)).max()
     for seconds in (0.0, 1e9):
-        bound, met, _ = largest_error(tabled(made), values, T, seconds)
+        bound, met, _ = largest_error(tabled(made), values, values, T, seconds)
         assert met <= truth + 1e-12 <= bound + 2e-12
     assert bound == pytest.approx(truth, abs=1e-6)
 

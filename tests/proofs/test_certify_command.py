@@ -10,6 +10,7 @@ from click.testing import CliRunner
 import infoflow as iflow
 from infoflow.cli import main
 from infoflow.commands.certify import command
+from infoflow.commands.refute import command as refute
 from infoflow.train.task import Regression
 
 
@@ -45,6 +46,22 @@ def test_the_command(trained: Path) -> None:
     text = CliRunner().invoke(command, [str(trained), "--seconds", "1"], standalone_mode=False)
     assert text.return_value == 0
     assert "attacked at" in text.output
+
+
+def test_the_report_shows_both_ends_and_the_worst_input(trained: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(command, [str(trained), "--seconds", "1", "--out", str(tmp_path)], standalone_mode=False)
+    assert f"wrote {tmp_path / 'certificate.json'}" in done.output
+    (found,) = json.loads((tmp_path / "certificate.json").read_text())["files"]
+    assert len(found["worst"]) == 4
+    picture = (tmp_path / f"{trained.stem}.svg").read_text()
+    assert picture.startswith("<?xml")
+
+
+def test_refute_tells_the_twin_bound(trained: Path, tmp_path: Path) -> None:
+    """A pair says that some error is at least half its gap; certify's bound of the same network stands above."""
+    asked = [str(trained), "-T", "8", "--seconds", "4", "--out", str(tmp_path), "--json"]
+    found = json.loads(CliRunner().invoke(refute, asked, standalone_mode=False).output)
+    assert "the certificate agrees" in found["agreement"]
 
 
 def test_a_target_without_inequalities_is_split_or_has_no_bound(trained: Path) -> None:

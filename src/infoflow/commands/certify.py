@@ -6,9 +6,11 @@ from typing import Any
 import click
 
 from infoflow.arguments import attack_seconds
-from infoflow.commands.options import emit, json_option, seconds_option, seed_option
+from infoflow.commands.options import emit, json_option, out_option, seconds_option, seed_option
 from infoflow.commands.own_code import asked_target, made_by, names_code
 from infoflow.errors import InfoFlowError
+from infoflow.files import write_json
+from infoflow.reading import json_of
 
 
 @click.command("certify")
@@ -16,17 +18,25 @@ from infoflow.errors import InfoFlowError
 @click.option("--target", "spelling", help="Target; default: the one the file names.")
 @click.option("-T", "--T", "T", type=int, help="Sequence length; default: the one the file names.")
 @click.option("--eps", type=float, help="What is asked: the largest error; default: what the file was built for.")
+@click.option(
+    "--vocabulary",
+    type=click.Path(path_type=Path),
+    help="JSON file: token vectors [[..], ..], or probabilities [..] of a network over token numbers.",
+)
 @seconds_option(10.0, "Time per file for the attack and, for a trained network, the search.", attack_seconds)
 @seed_option
 @json_option
+@out_option(None, "Folder for certificate.json and a picture of each file's bound, attack and worst input.")
 def command(
     files: tuple[str, ...],
     spelling: str | None,
     T: int | None,
     eps: float | None,
+    vocabulary: Path | None,
     seconds: float,
     seed: int,
     as_json: bool,
+    out: Path | None,
 ) -> int:
     """How wrong can a saved network be? Prove a bound of its error and attack it.
 
@@ -44,15 +54,30 @@ def command(
     from infoflow.verbs import certify
 
     results: list[dict[str, Any]] = []
+    written: list[Path] = []
     target = asked_target(spelling) if spelling is not None else None
+    table = None if vocabulary is None else json_of(vocabulary, "a vocabulary")
     for file in files:
-        certificate = certify(_network(file), target, T, seconds=seconds, seed=seed, eps=eps)
+        certificate = certify(_network(file), target, T, seconds=seconds, seed=seed, eps=eps, vocabulary=table)
         results.append({"path": file, **certificate.to_json()})
         if not as_json:
             click.echo(f"{file}: {certificate}")
+        written += [] if out is None else _drawn(certificate, file, out)
+    written += [] if out is None else [write_json(out / "certificate.json", {"files": results})]
     if as_json:
-        emit({"files": results})
+        emit({"files": results, "written": written} if written else {"files": results})
+    else:
+        for path in written:
+            click.echo(f"wrote {path}")
     return 0 if all(result["holds"] for result in results) else 1
+
+
+def _drawn(certificate: Any, file: str, out: Path) -> list[Path]:
+    """The picture of one certificate, named after its file."""
+    from infoflow.proofs.figures import certificate_figure
+    from infoflow.report.style import save
+
+    return save(certificate_figure(certificate), out / Path(file.replace(":", "_")).stem)
 
 
 def _network(file: str) -> Any:

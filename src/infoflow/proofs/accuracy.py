@@ -150,13 +150,16 @@ def listed(net: Tabled, law: Law) -> Share:
     return Share(law.share(right), law.share(right), made, time.monotonic() - begin, law.T)
 
 
-def largest_error(net: Tabled, values: Float[np.ndarray, " V"], T: int, seconds: float) -> tuple[float, float, int]:
-    """(bound, value at a sequence, groups) of sup |output - max_t values[v(t)]| over all V^T sequences.
+def largest_error(
+    net: Tabled, rank: Float[np.ndarray, " V"], values: Float[np.ndarray, " V"], T: int, seconds: float
+) -> tuple[float, float, int]:
+    """(bound, value at a sequence, groups) of sup |output - values[v(t*)]|, t* = argmax_t rank[v(t)], over all V^T
+    sequences.
 
-    Tokens are ordered by their value; a group's target is the value of its first token, its output lies between `ends`.
+    Tokens are ordered by their rank; a group's target is the value of its first token, its output lies between `ends`.
     The group with the largest bound is split until the time is up or a single multiset has the largest.
     """
-    order = np.argsort(values, kind="stable")
+    order = np.argsort(rank, kind="stable")
     net = Tabled(net.scores[:, order], net.vectors[:, order], net.start, net.output, net.constant, net.activation)
     values = values[order]
     begin, made, met = time.monotonic(), 0, 0.0

@@ -30,6 +30,7 @@ from infoflow.proofs.attack import attack_trained
 from infoflow.proofs.bound import largest, problems, space_of
 from infoflow.proofs.reachable import cuts
 from infoflow.proofs.reduce import Reduced
+from infoflow.proofs.vocabulary import certify_vocabulary
 from infoflow.targets.named import TargetLike, parse, target_of
 from infoflow.targets.target import Target
 from infoflow.train.tasks import named_task
@@ -72,22 +73,29 @@ def certify_trained(
     seconds: float = 10.0,
     seed: int = 0,
     eps: float | None = None,
+    vocabulary: Any = None,
 ) -> Certificate:
     """The proved bound of a trained network's error and the largest error an attack found, with its input.
 
     `target` and `T` default to what the file names. Without `eps` the claim is the bound itself. Of a network trained
-    on `task:largest_token` the accuracy over all sequences is bounded from below (`accuracy.py`).
+    on `task:largest_token` the accuracy over all sequences is bounded from below (`accuracy.py`), under the law whose
+    probabilities `vocabulary` gives; else `vocabulary` holds the token vectors that the claim is about
+    (`vocabulary.py`).
     """
     header: dict[str, Any] = network.header if isinstance(network, Transformer) else {}
     task = header.get("task")
     labelled = target is None and isinstance(task, str) and task.startswith("task:largest_token")
     if labelled and isinstance(network, Transformer):
         own = named_task(str(task)).length if T is None else T
-        return certify_accuracy(network, arguments.integer("T", own), seconds, eps=eps)
+        return certify_accuracy(network, arguments.integer("T", own), seconds, vocabulary, eps)
     begin = time.monotonic()
     wanted = _target(header, target)
     length = arguments.integer("T", header.get("T") if T is None else T)
     wanted.check_length(length)
+    if vocabulary is not None:
+        if not isinstance(network, Transformer):
+            raise InfoFlowError("expected a network of ours with a vocabulary, got a module; leave the vocabulary out.")
+        return certify_vocabulary(network, wanted, length, vocabulary, seconds, seed, eps)
     low, high = (np.full(wanted.dim, end) for end in wanted.domain)
     asked = _asked(network, wanted, length, low, high)
     found, attacked = _searched(asked, network, begin, seconds, seed)
