@@ -75,6 +75,7 @@ class Architecture:
 
     @property
     def layers(self) -> int:
+        """How many there are."""
         return len(self.heads)
 
     @property
@@ -131,6 +132,7 @@ class Architecture:
         return total + E[-1] * w[-1] + w[-1] + w[-1] * outputs + outputs
 
     def with_(self, **changes: Any) -> "Architecture":
+        """The same with some fields changed."""
         return replace(self, **changes)
 
     def __str__(self) -> str:

@@ -20,6 +20,7 @@ MOST_LENGTHS = 100_000  # in one range such as 8..4096:8
 
 
 def integer(name: str, value: Any, least: int = 1, most: int = LARGEST) -> int:
+    """A whole number from `least` to `most`, or one sentence."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < least:
         raise InfoFlowError(f"expected {name} to be an integer of at least {least}, got {shown(value)}.")
     if int(value) > most:
@@ -28,6 +29,7 @@ def integer(name: str, value: Any, least: int = 1, most: int = LARGEST) -> int:
 
 
 def seed(value: Any, name: str = "seed") -> int:
+    """A seed numpy and torch both take."""
     return integer(name, value, 0, LARGEST_SEED)
 
 
@@ -58,10 +60,12 @@ def interval(name: str, value: Any) -> tuple[float, float]:
 
 
 def eps(value: Any) -> float:
+    """A positive error."""
     return number("eps", value, above=0)
 
 
 def seconds(value: Any) -> float:
+    """A positive time."""
     return number("seconds", value, above=0)
 
 
@@ -92,6 +96,7 @@ def array(name: str, value: Any) -> Any:
 
 
 def path(name: str, value: Any) -> Path:
+    """A path the system can look up, or one sentence."""
     try:
         if isinstance(value, (str, Path)) and "\0" not in str(value):
             Path(value).exists()
@@ -130,6 +135,7 @@ def device(value: Any) -> str:
 
 
 def choice(name: str, value: Any, options: Sequence[str]) -> str:
+    """One of the options, or one sentence that lists them."""
     if not isinstance(value, str) or value not in options:
         raise InfoFlowError(f"expected {name} to be one of {', '.join(options)}, got {shown(value)}.")
     return value

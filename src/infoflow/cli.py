@@ -44,9 +44,11 @@ class LazyGroup(click.Group):
     """Loads a command's module only when that command is asked for, so `--help` never imports torch."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """All of them, in the order of a first reading."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """The command, imported now."""
         if name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"infoflow.commands.{name}").command
@@ -56,11 +58,13 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """click's, with the nearest command where one is unknown."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise unknown("command", args[0], list(COMMANDS))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Names and summaries, without importing any of them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 

@@ -56,6 +56,7 @@ def available_memory() -> int:
 
 
 def spelled_bytes(size: float) -> str:
+    """As a person says it."""
     if not size < 2**80:
         return "more memory than there is"
     for unit, power in (("TiB", 40), ("GiB", 30), ("MiB", 20)):
@@ -65,6 +66,7 @@ def spelled_bytes(size: float) -> str:
 
 
 def spelled_seconds(took: float) -> str:
+    """As a person says it."""
     if not took < 1000 * 365 * 86400:
         return "more than 1000 years"
     for unit, size in (("years", 365 * 86400), ("days", 86400), ("hours", 3600), ("minutes", 60)):

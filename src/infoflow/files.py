@@ -84,6 +84,7 @@ def check_folder(path: Path) -> Path:
 
 
 def write_text(path: str | Path, text: str) -> Path:
+    """Write a whole file, or nothing."""
     with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return Path(path)

@@ -20,6 +20,7 @@ from infoflow.reading import json_of
 
 
 def provenance(packages: tuple[str, ...] = ("numpy", "torch")) -> dict[str, Any]:
+    """Where a number comes from: command, commit, versions, machine."""
     return {
         "command": _command(),
         "commit": _commit(),
@@ -54,6 +55,7 @@ def _command() -> str:
 
 
 def machine_kind() -> str:
+    """Processor, cores and GPU, without the machine's name."""
     cores = os.cpu_count()
     kind = f"{platform.machine()}, {cores} cores"
     torch = sys.modules.get("torch")

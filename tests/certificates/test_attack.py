@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from infoflow.certificates.attack import MEMORY, _worst, attack, batch_of, fits, precision_errors, starts
+from infoflow.certificates.attack import MEMORY, Region, _worst, attack, batch_of, fits, precision_errors, starts
 from infoflow.certificates.promises import steeper
 
 LOW, HIGH = np.array([-2.0, 1.0]), np.array([0.0, 4.0])
@@ -19,7 +19,7 @@ def test_the_largest_error_is_climbed_to(sign):
         error = sign * 3.0 / (1.0 + ((X - peak) ** 2).sum((1, 2)))
         return torch.stack([0.1 * error, error], 1)
 
-    found = attack(network, lambda X: torch.zeros(len(X), 2, dtype=torch.float64), 3, LOW, HIGH, seconds=0.4)
+    found = attack(network, lambda X: torch.zeros(len(X), 2, dtype=torch.float64), Region(3, LOW, HIGH), seconds=0.4)
     assert 2.999 < found.error <= 3.0
     assert np.abs(found.worst - peak.numpy()).max() < 0.03
     assert ((found.worst >= LOW) & (found.worst <= HIGH)).all()

@@ -11,7 +11,7 @@ import infoflow as iflow
 from infoflow import targets as it
 from infoflow.certificates import Certificate, Claim
 from infoflow.certificates import attack as attack_module
-from infoflow.certificates.attack import attack
+from infoflow.certificates.attack import Region, attack
 from infoflow.cli import cli
 from infoflow.compiler.certification import MOST_NAMED, _shortened
 from infoflow.errors import InfoFlowError
@@ -41,7 +41,7 @@ def test_attack_finds_a_planted_error():
     def network(X):
         return X.sum((-1, -2)) + torch.relu(X[:, 0, 0] - 0.9)
 
-    found = attack(network, lambda X: X.sum((-1, -2)), 3, np.array([-1.0, -1]), np.array([1.0, 1]), 0.5)
+    found = attack(network, lambda X: X.sum((-1, -2)), Region(3, np.array([-1.0, -1]), np.array([1.0, 1])), 0.5)
     assert found.error == pytest.approx(0.1, abs=1e-6)
     assert found.worst[0, 0] == 1.0
 

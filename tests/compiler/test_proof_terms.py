@@ -12,7 +12,7 @@ from infoflow.certificates.balls import enclose
 from infoflow.certificates.measured import UnitBundle, bundle_at_zero, bundle_error
 from infoflow.certificates.rules import UNIT, circle_maximum, measured_rule, rule_bias, taylor
 from infoflow.commands.own_code import asked_target
-from infoflow.compiler.blocks import Block, Piece
+from infoflow.compiler.blocks import Piece
 from infoflow.compiler.propagation import no_errors, propagate
 from infoflow.compiler.verification import (
     LEAST_GAIN,
@@ -20,6 +20,7 @@ from infoflow.compiler.verification import (
     _blank_plan,
     _Family,
     _Reader,
+    _Units,
     coordinate_bounds,
     gain_of,
     layout_of,
@@ -145,12 +146,9 @@ def test_an_output_of_units_is_bounded_by_the_sum_it_states(power):
     gain = float(taylor(bias)[power] * weights.sum() * slope**power)
     piece = Piece(0, gain, np.array([[1.0, 0.0]] * power), (0.0,) * power, (1.0,) * power, (1.0,) * power)
     wanted = constant + math.fsum(weights) * math.tanh(bias) + 1e-9
-    block, bundles = Block(2, 1, [piece], {0: wanted}), []
-    units = np.array([[slope, 0.0]] * 2), np.full(2, bias), weights
-    nothing = np.zeros(2)
-    found = _Reader._rule_output(
-        None, block, 0, [piece], units, constant, np.arange(2), np.ones(2), nothing, nothing, bundles
-    )
+    bundles, nothing = [], np.zeros(2)
+    units = _Units(np.array([[slope, 0.0]] * 2), np.full(2, bias), weights, constant)
+    found = _Reader._rule_output(None, [piece], units, wanted, np.arange(2), (np.ones(2), nothing), nothing, bundles)
     rounding = UNIT * (0.75 + 0.3) * (4 * (1 + 4) + 6 + 2)
     (bundle,) = bundles
     assert found[0] - bundle_error(bundle) - 1e-9 == pytest.approx(rounding, rel=0.01, abs=0)

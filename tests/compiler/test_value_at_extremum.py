@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import infoflow as iflow
 from infoflow import targets as it
-from infoflow.certificates.attack import attack, starts
+from infoflow.certificates.attack import Region, attack, starts
 from infoflow.compiler.verification import read
 from infoflow.compiler.writer import largest_weight
 from infoflow.flow.layout import lay_out
@@ -140,10 +140,10 @@ def test_the_attack_stays_where_the_claim_speaks():
     target = it.value_at_argmax(2, 0.3)
     network = iflow.build(target, 5, 0.05)
     low, high = -np.ones(2), np.ones(2)
-    found = attack(network, target, 5, low, high, seconds=0.3, slack=target.slack)
+    found = attack(network, target, Region(5, low, high, target.slack), seconds=0.3)
     assert target.slack(found.worst[None])[0] >= 0
     assert 0.0 < found.error <= network.certificate.bound
-    assert attack(network, target, 5, low, high, seconds=0.3).error > 0.5  # a tie, where the claim is silent
+    assert attack(network, target, Region(5, low, high), seconds=0.3).error > 0.5  # a tie, where the claim is silent
 
 
 @pytest.mark.parametrize("spelling", ["value_at_argmax:d=3,margin=0.2", "recall:d=2,values=2,margin=0.2"])

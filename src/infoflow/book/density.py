@@ -46,6 +46,7 @@ class DenseRetrieval:
 
     @property
     def centres(self) -> Float[ndarray, "cells d"]:
+        """Of the cells of [0, 1]^d."""
         axis = (np.arange(self.g) + 0.5) / self.g
         return np.array(list(product(axis, repeat=self.d)))
 
@@ -56,6 +57,7 @@ class DenseRetrieval:
 
     @property
     def bound(self) -> float:
+        """4.5 L / g."""
         return 4.5 * self.lipschitz / self.g
 
     def features(self, X: Float[ndarray, "batch T d"]) -> Float[ndarray, "batch D"]:

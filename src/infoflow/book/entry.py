@@ -28,6 +28,11 @@ HOLDS = {
 }
 
 
+def times(size: Size, quick: int, full: int) -> int:
+    """How often something is tried in a check of this size."""
+    return quick if size == "quick" else full
+
+
 @dataclass(frozen=True)
 class Paper:
     """One of the four sources; `version` is the one that every remark about print speaks of."""
@@ -68,6 +73,7 @@ class Finding:
 
     @property
     def passed(self) -> bool:
+        """Whether what was seen stands in the relation to its bound; NaN never does."""
         if math.isnan(self.seen) or math.isnan(self.bound):
             return False
         return bool(HOLDS[self.relation](self.seen, self.bound))
@@ -89,6 +95,7 @@ class Finding:
         return f"{self.number}, {relation} {spelled(self.bound)}{ratio}"
 
     def to_json(self) -> dict[str, Any]:
+        """As the record keeps it."""
         return {
             "what": self.what,
             "seen": self.seen,
@@ -152,9 +159,11 @@ class Entry:
 
     @property
     def executable(self) -> bool:
+        """Whether a program can check it."""
         return self.status != "stated, not executable"
 
     def to_json(self) -> dict[str, Any]:
+        """As the record keeps it."""
         return {
             "id": self.id,
             "paper": self.paper,

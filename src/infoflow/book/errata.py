@@ -32,6 +32,7 @@ class Row:
     found: Finding | None
 
     def to_json(self) -> dict[str, Any]:
+        """As `infoflow errata --json` prints it."""
         return {
             "paper": self.paper,
             "id": self.id,
@@ -55,6 +56,7 @@ def errata(paper: str | None = None) -> list[Row]:
 
 
 def papers_of(rows: Sequence[Row]) -> list[str]:
+    """In the order of the rows."""
     return list(dict.fromkeys(row.paper for row in rows))
 
 
@@ -72,6 +74,7 @@ def introduction(paper: str, rows: Sequence[Row]) -> str:
 
 
 def plain(rows: Sequence[Row]) -> str:
+    """The table in plain text, paper by paper."""
     lines: list[str] = []
     for paper in papers_of(rows):
         mine = [row for row in rows if row.paper == paper]

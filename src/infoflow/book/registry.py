@@ -20,6 +20,7 @@ def check_of(id: str) -> Check:
 
 
 def counterexample(paper: str, name: str) -> Counterexample:
+    """The function that shows an erratum."""
     module: Any = importlib.import_module(f"infoflow.book.counterexamples.{MODULES[paper]}")
     shown: Counterexample = getattr(module, name)
     return shown

@@ -1,6 +1,5 @@
 """Run the checks: each entry's own, and the counterexamples of its errata, in several processes."""
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -12,6 +11,7 @@ from infoflow import arguments
 from infoflow.book.contents import selected
 from infoflow.book.entry import Entry, Finding, Size
 from infoflow.book.registry import check_of, counterexample
+from infoflow.cost import cores
 from infoflow.progress import Progress
 
 
@@ -34,10 +34,12 @@ class Checked:
 
     @property
     def failures(self) -> list[str]:
+        """Every finding that did not pass, in words."""
         broken = [str(f) for f in (*self.findings, *self.errata.values()) if not f.passed]
         return [*([self.error] if self.error else []), *broken]
 
     def to_json(self) -> dict[str, Any]:
+        """As the record keeps it."""
         first = self.findings[0].to_json() if self.findings else None
         return {
             "id": self.id,
@@ -79,10 +81,6 @@ def check(ids: Sequence[str] | str = (), size: Size = "quick", jobs: int | None 
             done[found.id] = found
             bar.update(len(done), found.id if found.passed else f"{found.id} FAILED")
     return [done[entry.id] for entry in entries]
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _here(entries: list[Entry], size: Size) -> Iterator[Checked]:

@@ -15,10 +15,22 @@ import numpy as np
 from infoflow.progress import Progress
 
 MEMORY = 2**30  # bytes of attention maps in one batch
+STEPS = 60  # of the ascent from one start
 CLIMBING, LOOKING = 48, 16  # bytes a pair of tokens and head, with gradients and without
 
 
+class Region(NamedTuple):
+    """Sequences of T tokens in a box; where a claim speaks of part of it, those with slack(X) >= 0."""
+
+    T: int
+    low: np.ndarray
+    high: np.ndarray
+    slack: Callable[[Any], Any] | None = None
+
+
 class Attack(NamedTuple):
+    """The largest error that was found, where, and after how many inputs."""
+
     error: float
     worst: np.ndarray  # (T, d), the input that attains it
     tried: int  # inputs that were evaluated where the claim speaks
@@ -27,32 +39,27 @@ class Attack(NamedTuple):
 def attack(
     network: Callable[[Any], Any],
     target: Callable[[Any], Any],
-    T: int,
-    low: np.ndarray,
-    high: np.ndarray,
+    region: Region,
     seconds: float = 10.0,
     seed: int = 0,
     batch: int = 64,
-    device: str = "cpu",
     climb: bool = True,
-    slack: Callable[[Any], Any] | None = None,
 ) -> Attack:
     """`climb`: follow the gradient from every start; without it the starts alone are tried, which takes less memory."""
     import torch
 
     rng = np.random.default_rng(seed)
-    lo = torch.as_tensor(low, dtype=torch.float64, device=device)
-    hi = torch.as_tensor(high, dtype=torch.float64, device=device)
-    best, worst, tried = 0.0, np.zeros((T, len(low))), 0
+    box = lo, hi = torch.as_tensor(region.low).double(), torch.as_tensor(region.high).double()
+    T, d, room = region.T, len(region.low), region.slack or _everywhere
+    best, worst, tried = 0.0, np.zeros((T, d)), 0
     begin = time.monotonic()
     end = begin + seconds
     round_number = 0
     with Progress("attack", int(100 * seconds)) as bar:
         while round_number == 0 or time.monotonic() < end:
-            start = starts(rng, batch, T, len(low), round_number)
-            X = lo + (hi - lo) * torch.as_tensor(start, device=device)
-            room = slack or _everywhere
-            walk = _ascend(network, target, room, X, lo, hi, end, round_number) if climb else None
+            X = lo + (hi - lo) * torch.as_tensor(starts(rng, batch, T, d, round_number))
+            rate = 0.3 * 10.0 ** -(round_number % 3)
+            walk = _ascend(network, target, room, X, box, rate, end) if climb else None
             for found, where, counted in walk or _look(network, target, room, X):
                 tried += counted
                 if found > best:
@@ -98,20 +105,19 @@ def _everywhere(X: Any) -> Any:
     return X.new_zeros(len(X))
 
 
-def _ascend(
-    network: Any, target: Any, slack: Any, X: Any, lo: Any, hi: Any, end: float, round_number: int, steps: int = 60
-) -> Any:
+def _ascend(network: Any, target: Any, slack: Any, X: Any, box: Any, start_rate: float, end: float) -> Any:
     """Projected Adam on s * (network - target), s = +1 and -1, where the claim speaks, on the slack elsewhere; yields
     the best error, where, and how many inputs counted, after every step."""
     import torch
 
+    lo, hi = box
     half = (hi - lo) / 2
     for sign in (1.0, -1.0):
         x = X.clone().requires_grad_(True)
-        rate = 0.3 * 10.0 ** -(round_number % 3)
+        rate = start_rate
         mean = torch.zeros_like(x)
         square = torch.zeros_like(x)
-        for step in range(1, steps + 1):
+        for step in range(1, STEPS + 1):
             error = network(x) - target(x)
             flat = error.reshape(len(x), -1)
             room = slack(x)

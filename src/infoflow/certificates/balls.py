@@ -29,12 +29,14 @@ class Enclosure:
 
 
 def flint() -> Any:
+    """python-flint at our precision, or one sentence about how to install it."""
     module = extra("flint", "certify", "ball arithmetic")
     module.ctx.prec = PRECISION
     return module
 
 
 def enclose(bundle: UnitBundle) -> Enclosure:
+    """A proved upper bound of a bundle's error, in ball arithmetic."""
     arb = flint().arb
     groups, displaced = group(bundle)
     zero = arb(0)

@@ -25,18 +25,22 @@ class Stated(Protocol):
     """What a network says of itself: a `Certificate`, or the gap certificate of a contextual map."""
 
     @property
-    def holds(self) -> bool: ...
+    def holds(self) -> bool:
+        """Whether what is stated is within what was asked."""
 
-    def to_json(self) -> dict[str, Any]: ...
+    def to_json(self) -> dict[str, Any]:
+        """As a file's header holds it."""
 
 
 class Certified(Protocol):
     """What `build` returns: a network of any kind that states a bound and can be saved with it."""
 
     @property
-    def certificate(self) -> Stated: ...
+    def certificate(self) -> Stated:
+        """What is proved of it."""
 
-    def save(self, path: str | Path) -> Path: ...
+    def save(self, path: str | Path) -> Path:
+        """Write it with its certificate."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class Claim:
     least: bool = False
 
     def met_by(self, bound: float | None) -> bool:
+        """Whether a bound is within the limit; no bound and no limit meet nothing."""
         if bound is None or self.limit is None:
             return False
         return bound >= self.limit if self.least else bound <= self.limit
@@ -59,10 +64,12 @@ class Claim:
         return f"{self.quantity} {asked} for {self.inputs}"
 
     def to_json(self) -> dict[str, Any]:
+        """Its fields, and the sentence they make."""
         return {**asdict(self), "text": str(self)}
 
     @classmethod
     def from_json(cls, payload: Any) -> "Claim":
+        """The claim a file states; anything else is refused."""
         names = cls.__dataclass_fields__
         if not isinstance(payload, dict) or not names.keys() <= payload.keys():
             raise InfoFlowError("expected a claim in the certificate, got something else; the file is damaged.")
@@ -102,6 +109,7 @@ class Certificate(Shown):
 
     @property
     def verdict(self) -> str:
+        """One of `holds`, `holds if ...` and `does not hold`."""
         if not self.holds:
             return "does not hold"
         return "holds if " + " and ".join(self.promises) if self.promises else "holds"
@@ -160,6 +168,7 @@ class Certificate(Shown):
         return replace(self, claim=replace(self.claim, limit=limit))
 
     def to_json(self) -> dict[str, Any]:
+        """As headers and `--json` have it; what is not finite is None."""
         plain = {**asdict(self), "claim": self.claim.to_json(), "holds": self.holds, "verdict": self.verdict}
         plain["bound"] = plain["bound"] if is_finite(plain["bound"]) else None
         if plain["attacked"] == math.inf:

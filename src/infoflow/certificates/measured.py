@@ -30,6 +30,7 @@ class UnitBundle:
 
     @property
     def power(self) -> int:
+        """The degree of its monomials."""
         return sum(next(iter(self.monomials)))
 
 
@@ -42,6 +43,7 @@ class Group:
     outputs: Float[np.ndarray, " units"]
 
     def reach(self, radii: tuple[float, ...]) -> float:
+        """The largest |direction . x| on the box."""
         return float(np.abs(self.direction) @ np.array(radii))
 
 

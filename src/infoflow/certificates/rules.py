@@ -52,13 +52,14 @@ class PowerRule:
     def __call__(self, u: Float[np.ndarray, " ..."]) -> Float[np.ndarray, " ..."]:
         """The rule itself, without the constant sum_j 2 c_j T(b) of even powers."""
         z = np.multiply.outer(u, self.slopes)
-        if not self.mirrored:
-            return np.tanh(z) @ self.coefficients
-        mirror = np.tanh(self.bias - z)
-        value = np.tanh(self.bias + z) + (mirror if self.power % 2 == 0 else -mirror)
-        if self.power % 2 == 0:
-            value = value - 2.0 * np.tanh(self.bias)
-        return value @ self.coefficients
+        units = np.tanh(z)
+        if self.mirrored:
+            mirror = np.tanh(self.bias - z)
+            units = np.tanh(self.bias + z) + (mirror if self.power % 2 == 0 else -mirror)
+            if self.power % 2 == 0:
+                units = units - 2.0 * np.tanh(self.bias)
+        value: np.ndarray = units @ self.coefficients
+        return value
 
 
 @cache

@@ -22,6 +22,7 @@ class Exact(click.Command):
     """A command that names the nearest option where one is unknown."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """click's, with the nearest option where one is unknown."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -29,13 +30,14 @@ class Exact(click.Command):
             raise unknown("option", error.option_name, known) from None
 
 
-class Value(click.ParamType):
+class Value(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no arguments here
     """An option of a construction, read as Python's callers read it; a target may be the user's own file."""
 
     def __init__(self, option: Option) -> None:
         self.option, self.name = option, option.kind
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value in its plain type."""
         mine = self.option.kind == "target" and isinstance(value, str)
         return asked_target(value) if mine else self.option.read(value)
 
@@ -44,9 +46,11 @@ class Builds(click.Group):
     """The first word chooses: the name of a construction (`grid`, `grid:g=8`), else it is a target."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """The constructions."""
         return list(CONSTRUCTIONS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """The command of a construction; a target has none of its own."""
         return construction(name) if name in CONSTRUCTIONS else None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -56,6 +60,7 @@ class Builds(click.Group):
         return super().parse_args(ctx, args if args[0] in ctx.help_option_names else ["--", *args])
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command, list[str]]:
+        """The construction of that name, with its keys as options, or the command for targets."""
         name, _, keys = args[0].partition(":")
         if name not in CONSTRUCTIONS:
             return "", target, args
@@ -64,6 +69,7 @@ class Builds(click.Group):
         return name, construction(name), [*given, *args[1:]]
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """How the usage line ends."""
         return ["[OPTIONS]", "WHAT"]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

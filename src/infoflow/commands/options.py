@@ -12,6 +12,7 @@ from infoflow import arguments
 from infoflow.files import check_folder, encode
 
 VERSION = 1  # of the JSON every command prints
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
 length_option = click.option("-T", "--T", "T", type=int, required=True, help="Sequence length.")
@@ -37,13 +38,14 @@ device_option = click.option(
 )
 
 
-def seconds_option(default: float | None, help: str, check: Callable[[Any], Any] = arguments.seconds) -> Any:
+def seconds_option(default: float | None, help: str, check: Callable[[Any], Any] = arguments.seconds) -> Decorator:
+    """How long the command may take; the check refuses what makes no sense before any work."""
     return click.option(
         "--seconds", type=float, default=default, show_default=default is not None, callback=checked(check), help=help
     )
 
 
-def out_option(default: str | None, help: str = "Folder for the files made.") -> Callable[[Any], Any]:
+def out_option(default: str | None, help: str = "Folder for the files made.") -> Decorator:
     """A folder that is tried before the work, for a place where nothing can be written is found soon enough."""
     return click.option(
         "--out",

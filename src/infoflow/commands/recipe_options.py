@@ -30,6 +30,7 @@ _OPTIONS = (
 
 
 def recipe_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command every option of a recipe."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function

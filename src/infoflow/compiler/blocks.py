@@ -44,6 +44,7 @@ class Piece:
 
     @property
     def power(self) -> int:
+        """How many factors are multiplied."""
         return len(self.factors)
 
 
@@ -58,9 +59,11 @@ class Block:
     _sizes: np.ndarray | None = field(default=None, repr=False)
 
     def of(self, output: int) -> list[Piece]:
+        """The pieces of one output."""
         return [piece for piece in self.pieces if piece.output == output]
 
     def width(self, weight_bound: float | None) -> int:
+        """Hidden units of the block as it is stored."""
         units = sum(piece.choice.neurons for piece in self.pieces if piece.choice is not None)
         return units + sum(constant_units(value, weight_bound) for value in self.constants.values())
 
@@ -171,6 +174,7 @@ def scaled(
     common: float,
     weight_bound: float | None,
 ) -> ChosenRule:
+    """The rule's coefficients for one piece, within the caps on its weights."""
     scales = _scales(radii, caps, common)
     k = rule.power
     factor = abs(gain) / (2 ** (k - 1) * math.factorial(k) * math.prod(scales))

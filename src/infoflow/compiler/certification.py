@@ -13,7 +13,7 @@ import torch
 
 from infoflow import arguments
 from infoflow.certificates import Certificate, asked_of, error_claim
-from infoflow.certificates.attack import CLIMBING, LOOKING, attack, batch_of, fits, precision_errors, starts
+from infoflow.certificates.attack import CLIMBING, LOOKING, Region, attack, batch_of, fits, precision_errors, starts
 from infoflow.certificates.measured import bundle_error
 from infoflow.certificates.promises import steeper
 from infoflow.compiler.budget import budget
@@ -85,7 +85,8 @@ def _certified(
     certificate = _judge(inner, reading, Certificate(claim, None, ARITHMETIC, ASSUMPTIONS, promises_of(target)))
     if not certificate.holds and not reading.violations and (T, asked) == (header.get("T"), header.get("eps")):
         certificate = certificate.against(*_changed(inner, target, T, domain))
-    return _attacked(network, target, T, low, high, seconds, seed, replace(certificate, measured=measured))
+    region = Region(T, low, high, target.slack if target.condition else None)
+    return _attacked(network, target, region, seconds, seed, replace(certificate, measured=measured))
 
 
 def whole_target(network: Any, target: TargetLike | None) -> Target:
@@ -139,21 +140,18 @@ def _judge(network: Transformer, reading: Reading, blank: Certificate) -> Certif
 def _attacked(
     network: Any,
     target: Target,
-    T: int,
-    low: np.ndarray,
-    high: np.ndarray,
+    region: Region,
     seconds: float,
     seed: int,
     certificate: Certificate,
 ) -> Certificate:
     """The attack on the loaded module and on promises; none where not even one sequence fits in memory."""
-    heads = max(network.config.heads)
+    heads, (T, low, high, slack) = max(network.config.heads), region
     if not fits(heads, T, LOOKING):
         return certificate
     climb = fits(heads, T, CLIMBING)
     batch = batch_of(heads, T)
-    slack = target.slack if target.condition else None
-    found = attack(network, target, T, low, high, seconds, seed, batch, climb=climb, slack=slack)
+    found = attack(network, target, region, seconds, seed, batch, climb)
     if not found.tried:
         return certificate
     sample = low + (high - low) * starts(np.random.default_rng(seed), (batch + 1) // 2, T, target.dim, 0)

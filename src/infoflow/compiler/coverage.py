@@ -22,6 +22,7 @@ def expect_config(stored: TransformerConfig, proved: TransformerConfig, kind: st
 
 
 def expect_fields(stored: TransformerConfig, proved: dict[str, Any], kind: str) -> None:
+    """Refuse a configuration that differs in a field the proof speaks of."""
     for name, wanted in proved.items():
         found = getattr(stored, name)
         if found != wanted:

@@ -58,9 +58,11 @@ class OccupancyNetwork(nn.Module):
 
     @property
     def certificate(self) -> Certificate:
+        """What its file states."""
         return Certificate.from_json(self.header["certificate"])
 
     def forward(self, X: Tensor) -> Tensor:
+        """Distances of the cells to the tokens, then the least score over tuples of cells."""
         distances = self.transformer(X)  # (B, cells)
         distances = distances - torch.nn.functional.one_hot(torch.tensor(0), distances.shape[-1]).to(distances)
         values = [self._value(i, distances) for i in range(len(self.target.terms))]
@@ -81,15 +83,16 @@ class OccupancyNetwork(nn.Module):
             best = low if best is None else torch.minimum(best, low)
         assert best is not None
         assert isinstance(term, Extremum)
-        centred = best - self.header["middle"][i]
+        centred: Tensor = best - self.header["middle"][i]
         return centred if term.kind == "min" else -centred
 
     def attack(self, seed: int = 0, seconds: float = 10.0) -> float:
-        from infoflow.certificates.attack import attack
+        """The largest error found on sequences of at most 24 tokens."""
+        from infoflow.certificates.attack import Region, attack
 
         low, high = (np.array(side) for side in self.header["domain"])
         T = min(self.header["T"], 24)  # the bound speaks of every shorter length too, and the target is cubic in T
-        return attack(self, self.target, T, low, high, seconds, seed, batch=24).error
+        return attack(self, self.target, Region(T, low, high), seconds, seed, batch=24).error
 
     def check(self, certificate: Certificate, seed: int = 0, seconds: float = 10.0) -> Certificate:
         """The attack on Lipschitz constants that an author states, one token moved at a time."""
@@ -130,6 +133,7 @@ class OccupancyNetwork(nn.Module):
         return reasons
 
     def report(self) -> dict[str, Any]:
+        """Its sizes, for the command."""
         config = self.transformer.config
         table = sum(len(index) for index in self.indices)
         parameters = sum(p.numel() for p in self.transformer.parameters()) + table
@@ -154,6 +158,7 @@ class OccupancyNetwork(nn.Module):
         }
 
     def save(self, path: str | Path) -> Path:
+        """Write the Transformer, the tables of scores and the grid."""
         header = {**self.header, "config": self.transformer.config.to_json(), "per_axis": self.grid.per_axis}
         return files.write(path, "occupancy", self.state_dict(), header)
 
@@ -169,6 +174,7 @@ def build_occupancy(
 
 
 def write_occupancy(plan: OccupancyPlan) -> OccupancyNetwork:
+    """The network of a plan, with its certificate."""
     certificate = Certificate(
         error_claim(plan.target.spelling, plan.eps, plan.T, plan.low.tolist(), plan.high.tolist(), shorter=True),
         plan.bound,

@@ -51,6 +51,7 @@ class OccupancyPlan:
 
     @property
     def bound(self) -> float:
+        """The error, summed over its parts."""
         return sum(self.parts.values())
 
 
@@ -114,6 +115,7 @@ def _target_reasons(target: Target) -> list[str]:
 
 
 def slopes_of(term: Any, domain: Any) -> tuple[float, ...]:
+    """Lipschitz constants of a term's score in each of its tokens."""
     low, high = domain
     return lipschitz(term.score, (float(np.min(low)), float(np.max(high))))
 
@@ -122,7 +124,8 @@ def _outer_slopes(target: Target) -> np.ndarray:
     """sup |d outer / d value_i| (largest over outputs); exact for the affine outer maps of the grammar."""
     assert isinstance(target.outer, Polynomial)
     weight, _ = target.outer.affine()
-    return np.abs(weight).max(axis=0)
+    made: np.ndarray = np.abs(weight).max(axis=0)
+    return made
 
 
 def count(term: Any, cells: int) -> int:

@@ -66,6 +66,7 @@ class Refusal:
 
     @classmethod
     def of(cls, builder: Builder, refused: Refused) -> "Refusal":
+        """What a builder raised, as its answer."""
         return cls(builder, refused.kind, refused.reasons)
 
 

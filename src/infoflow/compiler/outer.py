@@ -26,16 +26,19 @@ class WithOuter(nn.Module):
 
     @property
     def certificate(self) -> Certificate:
+        """The Transformer's, which already counts the outer map."""
         certificate = self.network.certificate
         assert certificate is not None
         return certificate
 
     @property
     def header(self) -> dict[str, Any]:
+        """The Transformer's."""
         return self.network.header
 
     @property
     def config(self) -> Any:
+        """The Transformer's."""
         return self.network.config
 
     def values(self, X: Tensor) -> Tensor:
@@ -44,11 +47,13 @@ class WithOuter(nn.Module):
         return values[..., None] if self.network.config.outputs == 1 else values
 
     def forward(self, X: Tensor) -> Tensor:
+        """The user's function of the values the Transformer computes."""
         values = self.values(X)
         result: Tensor = self.outer(values)
         return result[..., 0] if self.outer.outputs == 1 and result.ndim == values.ndim else result
 
     def save(self, path: str | Path) -> Path:
+        """Refused: a function is not tensors."""
         raise InfoFlowError(
             "expected a network that is tensors alone, this one ends in your own function; save .network and apply "
             "the function after loading."

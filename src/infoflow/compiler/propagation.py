@@ -49,11 +49,24 @@ class Arrived:
     blur: float = 0.0  # the largest share of a margin that the errors of scores use up
 
 
+@dataclass(frozen=True)
+class _Met:
+    """What the heads of a layer meet: how far its stored numbers and its scores may be off."""
+
+    layer: int
+    T: int
+    excess: Float[np.ndarray, " directions"]
+    scores: dict[tuple[int, int], Interval]
+    rounding: bool  # count float64
+
+
 def no_errors(index: int, block: Block, excess: np.ndarray) -> np.ndarray:
+    """Blocks without an error of their own: what is left is the softmax's."""
     return np.zeros((2, block.outputs))
 
 
 def propagate(wiring: Wiring, T: int, betas: tuple[float, ...], errors: Errors, rounding: bool) -> Arrived:
+    """The error of every stored number, layer by layer, up to what the CLS holds before the read-out."""
     layout = wiring.layout
     excess = _embedding_excess(wiring, errors, rounding)
     scores: dict[tuple[int, int], Interval] = {}
@@ -66,14 +79,15 @@ def propagate(wiring: Wiring, T: int, betas: tuple[float, ...], errors: Errors, 
         places = {key: (j, wiring.value_units[layer][key]) for key, j in state.values.items()}
         fetched = excess.copy()
         sizes = state_bounds(wiring, layer) + excess
+        met = _Met(layer, T, excess, scores, rounding)
         for head in wiring.heads[layer]:
-            interval = _retrieve(wiring, layer, head, T, betas[layer], excess, scores, rounding)
+            interval = _retrieve(wiring, head, met, betas[layer])
             arrived.append((head, interval))
             fetched[list(head.writes)] = (
                 np.abs(head.value) @ excess + _value_rounding(head, T, sizes, rounding) + head.value_error
             )
             if head.job.message is None:
-                blur = max(blur, _blur(wiring, layer, head, T, excess, scores, rounding))
+                blur = max(blur, _blur(wiring, head, met))
                 for k, unit in enumerate(head.units):
                     values[head.job.term, k] = _widen(interval, at_cls[head.writes[k]] / unit)
                     places[head.job.term, k] = (head.writes[k], unit)
@@ -101,44 +115,26 @@ def _embedding_excess(wiring: Wiring, errors: Errors, rounding: bool) -> np.ndar
     return result
 
 
-def _retrieve(
-    wiring: Wiring,
-    layer: int,
-    head: WiredHead,
-    T: int,
-    beta: float,
-    excess: np.ndarray,
-    scores: dict[tuple[int, int], Interval],
-    rounding: bool,
-) -> Interval:
+def _retrieve(wiring: Wiring, head: WiredHead, met: _Met, beta: float) -> Interval:
     """Deviation of the softmax average from the true maximum, in true units."""
     term = wiring.form.terms[head.job.term]
     if term.reads is not None and head.job.message is None:
-        width = term.margin * _blur(wiring, layer, head, T, excess, scores, rounding)
-        return _winner_deviation(term, head, T, beta, excess, width, rounding)
-    low, high, moved, noise = _score_errors(wiring, layer, head, T, excess, scores, rounding)
+        return _winner_deviation(term, head, met, beta, term.margin * _blur(wiring, head, met))
+    low, high, moved, noise = _score_errors(wiring, head, met)
     if not head.penalty:
-        return low - moved - softmax_gap(T, beta * head.kappa) - noise, high + moved + noise
-    moved += _code_error(wiring, layer, head, excess)
+        return low - moved - softmax_gap(met.T, beta * head.kappa) - noise, high + moved + noise
+    moved += _code_error(wiring, met.layer, head, met.excess)
     leak = self_leak(term, head, beta, high - low + 2.0 * (moved + noise))
-    return low - moved - softmax_gap(T - 1, beta * head.kappa) - noise - leak, high + moved + noise + leak
+    return low - moved - softmax_gap(met.T - 1, beta * head.kappa) - noise - leak, high + moved + noise + leak
 
 
-def _score_errors(
-    wiring: Wiring,
-    layer: int,
-    head: WiredHead,
-    T: int,
-    excess: np.ndarray,
-    scores: dict[tuple[int, int], Interval],
-    rounding: bool,
-) -> tuple[float, float, float, float]:
+def _score_errors(wiring: Wiring, head: WiredHead, met: _Met) -> tuple[float, float, float, float]:
     """How far the scores a head compares may be off: the interval they came with, what its own rows add, rounding."""
     term = wiring.form.terms[head.job.term]
     vertex = head.job.message.child if head.job.message is not None else term.root
-    low, high = scores.get((term.index, vertex), (0.0, 0.0))
-    features = excess.copy()
-    for coordinate in wiring.layout.states[layer].slots.values():
+    low, high = met.scores.get((term.index, vertex), (0.0, 0.0))
+    features = met.excess.copy()
+    for coordinate in wiring.layout.states[met.layer].slots.values():
         features[coordinate] = 0.0  # slots are covered by their interval
     moved = head.defect + float(np.abs(head.own) @ features)
     if head.job.message is not None:
@@ -146,24 +142,16 @@ def _score_errors(
         left, right = np.abs(head.psi) @ features, np.abs(head.phi) @ features
         a, b = np.abs(message.psi).sum(axis=1), np.abs(message.phi).sum(axis=1)
         moved += float((left * b + right * a + left * right).sum())
-    return low, high, moved, _softmax_rounding(wiring, layer, head, T) if rounding else 0.0
+    return low, high, moved, _softmax_rounding(wiring, met.layer, head, met.T) if met.rounding else 0.0
 
 
-def _blur(
-    wiring: Wiring,
-    layer: int,
-    head: WiredHead,
-    T: int,
-    excess: np.ndarray,
-    scores: dict[tuple[int, int], Interval],
-    rounding: bool,
-) -> float:
+def _blur(wiring: Wiring, head: WiredHead, met: _Met) -> float:
     """How far differences of computed scores may be from true ones, as a share of the margin of a term whose winner is
     read; 0 for other reads."""
     term = wiring.form.terms[head.job.term]
     if term.reads is None:
         return 0.0
-    low, high, moved, noise = _score_errors(wiring, layer, head, T, excess, scores, rounding)
+    low, high, moved, noise = _score_errors(wiring, head, met)
     return (high - low + 2.0 * (moved + noise)) / term.margin
 
 
@@ -206,19 +194,19 @@ def _value_rounding(head: WiredHead, T: int, sizes: np.ndarray, rounding: bool) 
     return UNIT * (2.0 * T + 32.0 + len(sizes)) * float((np.abs(head.value) @ sizes).max(initial=0.0)) * rounding
 
 
-def _winner_deviation(
-    term: Term, head: WiredHead, T: int, beta: float, excess: np.ndarray, width: float, rounding: bool
-) -> Interval:
+def _winner_deviation(term: Term, head: WiredHead, met: _Met, beta: float, width: float) -> Interval:
     """The weight of the others against the winners' is at most (T - m)/m e^(-beta kappa (margin - width)); where the
     errors of the scores reach the margin nothing is known."""
-    m = term.winners
+    m, T = term.winners, met.T
     bound = max(value_bound(term, k) for k in range(term.values))
     clear = term.margin - width
     odds = (T - m) / m * math.exp(-beta * head.kappa * clear) if clear > 0.0 else math.inf
     leak = odds / (1.0 + odds) if odds < math.inf else float(m < T)
     uneven = math.expm1(min(beta * head.kappa * width, MOST_UNEVEN)) if m > 1 else 0.0
-    from_features = max(float(np.abs(row) @ excess) / unit for row, unit in zip(head.value, head.units, strict=True))
-    noise = UNIT * (4.0 * T + 64.0) * bound if rounding else 0.0
+    from_features = max(
+        float(np.abs(row) @ met.excess) / unit for row, unit in zip(head.value, head.units, strict=True)
+    )
+    noise = UNIT * (4.0 * T + 64.0) * bound if met.rounding else 0.0
     off = (2.0 * leak + uneven) * bound + from_features + noise + head.value_defect
     return -off, off
 

@@ -8,7 +8,7 @@ changes the bound. A deviation that is not bounded makes `holds` false and is na
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -67,6 +67,7 @@ class Reading:
 
 
 def layout_of(network: Transformer, target: Target, T: int, domain: Any) -> Layout:
+    """The layout that a stored network claims to have, from its configuration and target."""
     config = network.config
     expect_fields(config, PROVED, "a network made by build")
     expect_float64(network.named_parameters())
@@ -116,6 +117,15 @@ def _softmax_part(wiring: Wiring, T: int, betas: tuple[float, ...], outputs: int
     return output_error(wiring, propagate(wiring, T, betas, no_errors, False), np.zeros(outputs))
 
 
+class _Units(NamedTuple):
+    """The stored units that feed one output, and its constant."""
+
+    hidden: np.ndarray
+    biases: np.ndarray
+    weights: np.ndarray
+    constant: float
+
+
 class _Reader:
     """Errors of the stored blocks, in the form `propagate` asks for."""
 
@@ -145,13 +155,12 @@ class _Reader:
             if not pieces:
                 self._exact_output(name, outputs[j], outer, constants, block.constants.get(j, 0.0), hidden, biases)
                 continue
-            units = hidden[used], biases[used], outer[outputs[j], used]
+            units = _Units(hidden[used], biases[used], outer[outputs[j], used], float(constants[outputs[j]]))
+            wanted = block.constants.get(j, 0.0)
             if any(is_flag(self.wiring, index, piece) for piece in pieces):
-                self._flag_output(name, int(outputs[j]), units, constants[outputs[j]], block, j, inputs, pieces)
+                self._flag_output(name, int(outputs[j]), units, wanted, inputs, pieces)
                 continue
-            errors[:, j] = self._rule_output(
-                block, j, pieces, units, constants[outputs[j]], inputs, reach, reach_cls, excess, bundles
-            )
+            errors[:, j] = self._rule_output(pieces, units, wanted, inputs, (reach, reach_cls), excess, bundles)
             if 0 <= index < layout.layers - 1 and j < len(layout.states[index + 1].basis) and errors[1, j] > 0.0:
                 self.violations.append(
                     f"{name}.maps.1.weight[{outputs[j]},:] moves the CLS off 0 in {layout.states[index + 1].names[j]}"
@@ -172,31 +181,30 @@ class _Reader:
         result = np.zeros(size)
         if index == -1:
             form = self.wiring.form
-            return np.abs(form.centre) + form.half
+            made: np.ndarray = np.abs(form.centre) + form.half
+            return made
         result[inputs] = coordinate_bounds(self.wiring, index) + excess
         return result
 
     def _rule_output(
         self,
-        block: Block,
-        j: int,
         pieces: list[Piece],
-        units: tuple[np.ndarray, np.ndarray, np.ndarray],
-        constant: float,
+        units: _Units,
+        wanted: float,
         inputs: np.ndarray,
-        reach: np.ndarray,
-        reach_cls: np.ndarray,
+        reaches: tuple[np.ndarray, np.ndarray],
         excess: np.ndarray,
         bundles: list[UnitBundle],
     ) -> tuple[float, float]:
         """(error, error at the CLS) of one output: its units shared out over its pieces, each a bundle."""
-        hidden, biases, weights = units
+        hidden, biases, weights, constant = units
+        reach, reach_cls = reaches
         families = [_Family.of(family) for family in _families(pieces)]
         assigned, rests, coefficients = _assign(families, hidden, biases, inputs, reach)
         error = float(np.abs(weights) @ (rests @ reach))
         still = assigned < 0
         error_cls = float(np.abs(weights) @ (rests @ reach_cls))
-        total = [float(constant), *(weights[still] * np.tanh(biases[still])).tolist()]
+        total = [constant, *(weights[still] * np.tanh(biases[still])).tolist()]
         for f, family in enumerate(families):
             mine = assigned == f
             bundle = family.bundle(coefficients[f][mine], biases[mine], weights[mine], excess)
@@ -204,7 +212,7 @@ class _Reader:
             error += bundle_error(bundle)
             error_cls += bundle_at_zero(bundle)
             total.extend((bundle.outputs * math.tanh(bundle.bias)).tolist())
-        offset = abs(math.fsum(total) - block.constants.get(j, 0.0))
+        offset = abs(math.fsum(total) - wanted)
         width, size = hidden.shape[0], int(np.count_nonzero(hidden, axis=1).max(initial=0))  # zeros add exact zeros
         amplitude = float(np.abs(weights).sum()) + abs(constant)
         rounding = UNIT * amplitude * (4.0 * (size + 4) + 6.0 + width)
@@ -235,21 +243,19 @@ class _Reader:
         self,
         name: str,
         row: int,
-        units: tuple[np.ndarray, np.ndarray, np.ndarray],
-        constant: float,
-        block: Block,
-        j: int,
+        units: _Units,
+        constant_wanted: float,
         inputs: np.ndarray,
         pieces: list[Piece],
     ) -> None:
         """The CLS flag takes two values; both must come out exactly."""
-        hidden, biases, weights = units
+        hidden, biases, weights, constant = units
         direction = np.zeros(hidden.shape[1])
         direction[inputs] = pieces[0].factors[0]
         column = int(np.abs(direction).argmax())
         unwanted = [int(i) for i in np.flatnonzero(np.delete(hidden, column, axis=1).any(axis=1))]
         for y in (0.0, 1.0):
-            wanted = block.constants.get(j, 0.0) + sum(piece.gain for piece in pieces) * y
+            wanted = constant_wanted + sum(piece.gain for piece in pieces) * y
             value = constant + float(weights @ np.tanh(biases + hidden[:, column] * y))
             if unwanted or abs(value - wanted) > EXACT:
                 self.violations.append(f"{name}.maps.1.weight[{row},:] gives the flag {value:.17g} for {wanted:.17g}")

@@ -56,6 +56,8 @@ class WiredHead:
 
 @dataclass(frozen=True)
 class Wiring:
+    """Every head and block of a layout as rows over named directions, with the units they are stored in."""
+
     layout: Layout
     scales: tuple[Float[np.ndarray, " coordinates"], ...]  # per layer: stored feature / basis row
     token_one: tuple[float, ...]  # value of the constant direction for tokens, per layer
@@ -70,10 +72,12 @@ class Wiring:
 
     @property
     def form(self) -> NormalForm:
+        """The target's normal form."""
         return self.layout.form
 
 
 def wire(layout: Layout, weight_bound: float | None, gain: float) -> Wiring:
+    """Write a layout down as heads and blocks; `gain` is how much larger scores are stored."""
     scales, ones = _scales(layout, weight_bound)
     heads: list[tuple[WiredHead, ...]] = []
     slot_units: list[dict[tuple[int, int], float]] = [{}]
@@ -323,7 +327,8 @@ def _block(
         scale = scales[layer + 1][j]
         _linear(block, j, scale * vector, scale * float(np.abs(functional).sum()))
     for (term_index, vertex), output in after.slots.items():
-        _score_pieces(block, layout, heads, row, slot_units[layer], slot_units[layer + 1], term_index, vertex, output)
+        into = tuple(head for head in heads if _into(head, term_index, vertex))
+        _score_pieces(block, output, layout, row, (term_index, vertex), into, slot_units[layer + 1])
     for (term_index, k), output in after.values.items():
         source = _value_source(state, heads, term_index, k)
         bound = value_bound(layout.form.terms[term_index], k) * value_units[term_index, k]
@@ -352,28 +357,24 @@ def _flag_piece(output: int, gain: float, row: np.ndarray) -> Piece:
 
 def _score_pieces(
     block: Block,
-    layout: Layout,
-    heads: tuple[WiredHead, ...],
-    row: _Rows,
-    units: dict[tuple[int, int], float],
-    next_units: dict[tuple[int, int], float],
-    term_index: int,
-    vertex: int,
     output: int,
+    layout: Layout,
+    row: _Rows,
+    key: tuple[int, int],
+    heads: tuple[WiredHead, ...],
+    next_units: dict[tuple[int, int], float],
 ) -> None:
     """kappa' (b_v + sum over messages of sign [sum_k psi_k v_k + v_b]): a product per component, one rule otherwise."""
-    term = layout.form.terms[term_index]
-    kappa = next_units[term_index, vertex]
+    (term_index, vertex), units = key, row.units
+    term, kappa = layout.form.terms[term_index], next_units[key]
     linear, radius = np.zeros(row.size), 0.0
-    if (term_index, vertex) in units:
-        linear[row.state.slots[term_index, vertex]] += kappa / units[term_index, vertex]
+    if key in units:
+        linear[row.state.slots[key]] += kappa / units[key]
         radius += kappa * slot_bound(layout, row.layer, term_index, vertex)
     elif term.unary[vertex].any():
         linear += kappa * row.functional(term.unary[vertex])[0]
         radius += kappa * float(np.abs(term.unary[vertex]).sum())
     for head in heads:
-        if not _into(head, term_index, vertex):
-            continue
         message = head.job.message
         assert message is not None
         gain = message.sign * kappa / head.fetched

@@ -41,16 +41,18 @@ class Steps:
 
     @property
     def units(self) -> int:
+        """Hidden units."""
         return int(self.thresholds.size)
 
     @property
     def parameters(self) -> int:
         """As a dense two-layer network: weights in, biases, weights out, output biases."""
         inputs, outputs, _ = self.jumps.shape
-        return self.units * (inputs + 1 + outputs) + outputs
+        return int(self.units * (inputs + 1 + outputs) + outputs)
 
     def __call__(self, x: Float[np.ndarray, "batch inputs"]) -> Float[np.ndarray, "batch outputs"]:
-        return np.sum([self._one(j, x[:, j]) for j in range(x.shape[1])], axis=0)
+        made: np.ndarray = np.sum([self._one(j, x[:, j]) for j in range(x.shape[1])], axis=0)
+        return made
 
     def _one(self, j: int, x: Float[np.ndarray, " batch"]) -> Float[np.ndarray, "batch outputs"]:
         """Units far below x are 1, far above 0: their jumps are summed once, the few in between are evaluated."""
@@ -83,20 +85,25 @@ class Codec:
 
     @property
     def m(self) -> int:
+        """Numbers that go in and come out."""
         return int(self.encoder.thresholds.shape[0])
 
     @property
     def n(self) -> int:
+        """Numbers between."""
         return int(self.decoder.thresholds.shape[0])
 
     @property
     def parameters(self) -> int:
+        """Of encoder and decoder."""
         return self.encoder.parameters + self.decoder.parameters
 
     def encode(self, V: Float[np.ndarray, "batch m"]) -> Float[np.ndarray, "batch n"]:
+        """m numbers as n."""
         return self.encoder(np.asarray(V, dtype=np.float64))
 
     def decode(self, latent: Float[np.ndarray, "batch n"]) -> Float[np.ndarray, "batch m"]:
+        """n numbers as m."""
         return self.decoder(np.asarray(latent, dtype=np.float64))
 
     def __call__(self, V: Float[np.ndarray, "batch m"]) -> Float[np.ndarray, "batch m"]:
@@ -118,6 +125,7 @@ class Codec:
         return max(self.error(X, math.inf) for X in (V, grid, np.nextafter(grid, 0), corners, np.ones((1, self.m))))
 
     def save(self, path: str | Path) -> Path:
+        """Write both halves with what was asked; `load` makes the codec again."""
         import torch
 
         from infoflow.nn import files
@@ -139,6 +147,8 @@ FIELDS = ("thresholds", "jumps")
 
 
 class Sizes(NamedTuple):
+    """Bits a coordinate, bits a latent number, and the units that take them apart and together."""
+
     bits: int
     latent_bits: int
     encoder_units: int
@@ -209,6 +219,8 @@ def codec(
 
 
 class Slopes(NamedTuple):
+    """Of the tanh units, and the bound they give with its parts."""
+
     encoder: float
     decoder: float
     bound: float  # on the L_p error

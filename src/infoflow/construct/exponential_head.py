@@ -43,10 +43,12 @@ class ExponentialHead:
 
     @property
     def bound(self) -> float:
+        """The error, summed over its parts."""
         return sum(self.parts.values())
 
     @property
     def head_dim(self) -> int:
+        """One coordinate a term."""
         return len(self.terms)
 
     @property

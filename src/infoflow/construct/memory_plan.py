@@ -36,10 +36,12 @@ class MemoryPlan:
 
     @property
     def bound(self) -> float:
+        """The error, summed over its parts."""
         return sum(self.parts.values())
 
     @property
     def grid(self) -> Float[np.ndarray, " knots"]:
+        """The knots of the hats."""
         return np.linspace(*self.target.domain, self.knots + 1)
 
     @property

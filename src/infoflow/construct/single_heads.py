@@ -55,6 +55,7 @@ class MemoryHead:
 
     @property
     def bound(self) -> float:
+        """The error, summed over its parts."""
         return sum(self.parts.values())
 
     def remember(self, X: Float[Tensor, "B T d"]) -> Float[Tensor, "B Td"]:
@@ -64,7 +65,8 @@ class MemoryHead:
     def recall(self, state: Float[Tensor, "B Td"]) -> Float[Tensor, "B T d"]:
         """Every token back from the state."""
         low, high = self.domain
-        return low + (high - low) * self.T * state.unflatten(-1, (self.T, self.d))
+        made: Tensor = low + (high - low) * self.T * state.unflatten(-1, (self.T, self.d))
+        return made
 
     def __call__(self, X: Float[Tensor, "B T d"]) -> Float[Tensor, " B"]:
         y = self.remember(X)
@@ -108,6 +110,7 @@ def memory_head(target: Target, T: int, eps: float) -> MemoryHead:
 
 
 def write_memory(plan: MemoryPlan) -> MemoryHead:
+    """The network of a plan."""
     d, D = plan.target.dim, len(plan.terms)
     tensors = tuple((torch.from_numpy(W), torch.from_numpy(b)) for W, b in _readout(plan))
     attention = _attention(plan.T, d)
@@ -193,6 +196,7 @@ class SingleHead:
 
     @property
     def certificate(self) -> Certificate:
+        """The head's bound as a claim about its target."""
         d, (low, high) = self.target.dim, self.target.domain
         return Certificate(
             error_claim(self.target.spelling, self.eps, self.head.T, [low] * d, [high] * d),
@@ -220,6 +224,7 @@ class SingleHead:
         return worst
 
     def tensors(self) -> dict[str, Tensor]:
+        """What the file holds, by name."""
         if isinstance(self.head, MemoryHead):
             names = ("weight", "bias")
             layers = enumerate(self.head.readout)
@@ -256,6 +261,7 @@ class SingleHead:
         }
 
     def save(self, path: str | Path) -> Path:
+        """Write the tensors and the target's spelling; `load` makes the head again."""
         if not self.target.spelling:
             raise InfoFlowError("expected a target with a spelling, this one has none; name it to save its network.")
         header = {"target": self.target.spelling, "T": self.head.T, "eps": self.eps}
@@ -265,6 +271,7 @@ class SingleHead:
 
 
 def single_head(kind: str, target: Target, T: int, eps: float, units: int | None = None) -> SingleHead:
+    """Build one of the two kinds for a target; Refused with the reason where it has other features."""
     arguments.integer("T", T)
     target.check_length(T)
     arguments.eps(eps)
@@ -279,10 +286,12 @@ def write_single_head(kind: str, plan: MemoryPlan | ExponentialHead, target: Tar
 
 
 def load_memory(tensors: dict[str, Any], header: dict[str, Any]) -> SingleHead:
+    """The loader of kind "memory_head"."""
     return _loaded("memory_head", tensors, header)
 
 
 def load_exponential(tensors: dict[str, Any], header: dict[str, Any]) -> SingleHead:
+    """The loader of kind "exponential_head"."""
     return _loaded("exponential_head", tensors, header)
 
 

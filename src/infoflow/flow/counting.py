@@ -35,7 +35,7 @@ def attention_count(heads: tuple[int, ...], T: int) -> int:
 
 def internal_count(size: int, dimension: int) -> int:
     """max(0, |I|^b1 - 1): what a feed-forward block compares inside one set; an empty set compares nothing."""
-    return max(0, size**dimension - 1)
+    return int(max(0, size**dimension - 1))
 
 
 def model_count(

@@ -37,6 +37,7 @@ class Job:
 
     @property
     def name(self) -> str:
+        """As the layout's directions spell it."""
         return self.message.name if self.message is not None else f"term{self.term + 1}.read"
 
 

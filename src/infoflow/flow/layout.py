@@ -46,6 +46,7 @@ class LayerDirections:
 
     @property
     def size(self) -> int:
+        """Directions of the layer."""
         return len(self.names)
 
 
@@ -63,10 +64,12 @@ class Layout:
 
     @property
     def layers(self) -> int:
+        """How many there are."""
         return len(self.heads)
 
     @property
     def directions(self) -> tuple[tuple[str, ...], ...]:
+        """Their names, layer by layer."""
         return tuple(state.names for state in self.states)
 
     @property
@@ -212,7 +215,9 @@ def _states(form: NormalForm, schedule: Schedule, heads: tuple[int, ...], positi
         if shared and layer <= last_read:
             flag = len(names)
             names.append("cls")
-        received = _receive(form, schedule, layer, names, slots, one, flag, len(basis))
+        clean = [*range(len(basis)), *(j for j in (one, flag) if j is not None)]
+        clean += [j for key, j in slots.items() if not _dirty(form, schedule, *key, layer)]
+        received = _receive(form, schedule, layer, names, slots, clean)
         count = len(form.single_positions) if _excluding(schedule[layer]) else 0
         codes = tuple(range(len(basis) - count, len(basis)))
         yield LayerDirections(tuple(names), basis, slots, values, one, flag, received, codes)
@@ -280,7 +285,8 @@ def needed(form: NormalForm, schedule: Schedule, layer: int) -> list[np.ndarray]
 
 
 def _unit(form: NormalForm, index: int) -> np.ndarray:
-    return np.eye(len(form.features))[index]
+    made: np.ndarray = np.eye(len(form.features))[index]
+    return made
 
 
 def _basis(form: NormalForm, schedule: Schedule, layer: int, positions: str) -> np.ndarray:
@@ -343,15 +349,11 @@ def _receive(
     layer: int,
     names: list[str],
     slots: dict[tuple[int, int], int],
-    one: int | None,
-    flag: int | None,
-    features: int,
+    clean: list[int],
 ) -> tuple[tuple[int, ...], ...]:
     """Where each job writes. Messages need directions that are 0 for the tokens; reads need directions whose CLS entry
-    is a known constant, and before the last layer ones that no token uses."""
+    is a known constant (`clean`), and before the last layer ones that no token uses."""
     last = layer == len(schedule) - 1
-    clean = [*range(features), *(j for j in (one, flag) if j is not None)]
-    clean += [j for key, j in slots.items() if not _dirty(form, schedule, *key, layer)]
     result: list[tuple[int, ...]] = []
     for job in schedule[layer]:
         term = form.terms[job.term]

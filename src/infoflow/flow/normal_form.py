@@ -62,10 +62,12 @@ class Message:
 
     @property
     def rank(self) -> int:
+        """Products that its score sums."""
         return len(self.psi)
 
     @property
     def name(self) -> str:
+        """As the layout's directions spell it."""
         return f"term{self.term + 1}.message({self.child + 1}->{self.parent + 1})"
 
 
@@ -86,13 +88,16 @@ class Term:
 
     @property
     def values(self) -> int:
+        """Numbers that are read at its winner."""
         return 1 if self.reads is None else len(self.reads)
 
     @property
     def winners(self) -> int:
+        """Positions that win together."""
         return 1 if self.positions is None else len(self.positions)
 
     def incoming(self, vertex: int) -> tuple[Message, ...]:
+        """The messages into a vertex."""
         return tuple(m for m in self.messages if m.parent == vertex)
 
     def carries(self, vertex: int) -> bool:
@@ -122,6 +127,7 @@ class NormalForm:
 
     @property
     def dim(self) -> int:
+        """Coordinates of a token."""
         return len(self.centre)
 
     @property
@@ -131,6 +137,7 @@ class NormalForm:
 
     @property
     def position_features(self) -> tuple[int, ...]:
+        """Places of the features that name positions."""
         return tuple(i for i, f in enumerate(self.features) if names_positions(f))
 
     @property
@@ -142,7 +149,8 @@ class NormalForm:
         """A position feature as a column of the position table."""
         feature = self.features[index]
         if isinstance(feature, int):
-            return np.eye(self.T)[feature]
+            made: np.ndarray = np.eye(self.T)[feature]
+            return made
         return np.array([0.0 if t in feature else -1.0 for t in range(self.T)])
 
 
@@ -262,7 +270,7 @@ def _draft_extremum(
             reasons.append(f"{name} restricts vertex {vertex + 1} to positions that are not in 1..{T}")
     if reasons:
         return None, reasons
-    return _root(index, term, tree, T, centre, half, root, margin), []
+    return _root(index, term, tree, T, (centre, half), root, margin), []
 
 
 def _read_at_winner(draft: _Draft, term: ValueAtExtremum, centre: np.ndarray, half: np.ndarray) -> _Draft:
@@ -292,14 +300,14 @@ def _root(
     term: Extremum,
     tree: TreeScore,
     T: int,
-    centre: np.ndarray,
-    half: np.ndarray,
+    substituted: tuple[np.ndarray, np.ndarray],
     root: int | None,
     margin: float,
 ) -> _Draft:
-    """Substitute the box, absorb constants of features into unaries, root at a centre (or at the vertex that is read),
-    add position penalties: twice sup|score| puts a forbidden tuple at or below every allowed one, and `margin` more
-    keeps it that far below."""
+    """Substitute the box (centre, half), absorb constants of features into unaries, root at a centre (or at the vertex
+    that is read), add position penalties: twice sup|score| puts a forbidden tuple at or below every allowed one, and
+    `margin` more keeps it that far below."""
+    centre, half = substituted
     sign = 1.0 if term.kind == "max" else -1.0
     unary: list[Functional] = [{} for _ in range(tree.arity)]
     constant = 0.0

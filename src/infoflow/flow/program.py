@@ -110,7 +110,7 @@ def _head(target: Target, layout: Layout, index: int, message: Message | None) -
         known = _known(state, layout, target, index, child)
 
         def scores(rows: np.ndarray) -> np.ndarray:
-            found = pairs(rows) + known
+            found: np.ndarray = pairs(rows) + known
             if excludes:
                 own = rows < state.T  # the CLS is no token and leaves out none
                 found[np.flatnonzero(own), rows[own]] = -np.inf

@@ -35,6 +35,7 @@ class LayerInput:
 
     @property
     def T(self) -> int:
+        """Tokens."""
         return len(self.X)
 
     def members(self, position: int) -> tuple[int, ...]:
@@ -198,7 +199,8 @@ def start(T: int) -> Packed:
 
 def pack(members: Sequence[int] | np.ndarray, T: int) -> UInt64[np.ndarray, " words"]:
     """0-based members as one row of words."""
-    return np.bitwise_or.reduce(start(T)[np.asarray(members, dtype=np.int64)], axis=0)
+    made: UInt64[np.ndarray, " words"] = np.bitwise_or.reduce(start(T)[np.asarray(members, dtype=np.int64)], axis=0)
+    return made
 
 
 def unpack(row: UInt64[np.ndarray, " words"]) -> tuple[int, ...]:
@@ -209,4 +211,5 @@ def unpack(row: UInt64[np.ndarray, " words"]) -> tuple[int, ...]:
 
 def sizes(sets: Packed) -> Int[np.ndarray, " positions"]:
     """|I| of every row."""
-    return np.bitwise_count(sets).sum(axis=1, dtype=np.int64)
+    made: np.ndarray = np.bitwise_count(sets).sum(axis=1, dtype=np.int64)
+    return made

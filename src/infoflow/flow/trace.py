@@ -55,10 +55,12 @@ class Flow(Shown):
 
     @property
     def T(self) -> int:
+        """Tokens."""
         return len(self.X)
 
     @property
     def layers(self) -> int:
+        """How many there are."""
         return len(self.slots)
 
     def members(self, position: int, layer: int) -> tuple[int, ...]:
@@ -132,6 +134,7 @@ class Flow(Shown):
         return not (needed & ~self.steps[-1].sets[self.T]).any()
 
     def to_json(self) -> dict[str, Any]:
+        """Sets and winners with 1-based positions."""
         positions, layers = range(1, self.T + 2), range(1, self.layers + 1)
         return {
             "sets": [[list(self.members(t, l)) for t in positions] for l in (0, *layers)],

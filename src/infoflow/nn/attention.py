@@ -18,6 +18,8 @@ from torch import Tensor
 
 
 class Attended(NamedTuple):
+    """Values and weights of all queries."""
+
     values: Float[Tensor, "... queries n"]
     weights: Float[Tensor, "... queries keys"]
 
@@ -69,11 +71,13 @@ def attention_values(
 
 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-    out: Tensor = FusedAttention.apply(q, k, v, scale)
+    """Attention by the Triton kernel, differentiable."""
+    out: Tensor = FusedAttention.apply(q, k, v, scale)  # type: ignore[no-untyped-call]
     return out
 
 
 def fits(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether the kernel takes these shapes on this device."""
     rows, keys = q.shape[-2], k.shape[-2]
     small = max(rows, keys) <= LONGEST and max(q.shape[-1], v.shape[-1]) <= LARGEST_HEAD and min(rows, keys) >= 1
     same = q.shape[:-2] == k.shape[:-2] == v.shape[:-2] and q.dtype == k.dtype == v.dtype == torch.float32
@@ -82,6 +86,7 @@ def fits(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 @lru_cache(maxsize=1)
 def triton_found() -> bool:
+    """Whether Triton is installed."""
     try:
         import triton  # noqa: F401
     except ImportError:
@@ -102,8 +107,11 @@ def tile(whole: int, split: int) -> dict[str, int]:
 
 
 class FusedAttention(torch.autograd.Function):
+    """The Triton kernels as one differentiable function."""
+
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        """The values, and the log of each softmax's sum for the backward pass."""
         from infoflow.nn import triton_attention as kernels
 
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
@@ -121,6 +129,7 @@ class FusedAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
+        """The gradients by q, k and v; the weights are computed again."""
         from infoflow.nn import triton_attention as kernels
 
         q, k, v, out, lse = ctx.saved_tensors

@@ -98,14 +98,17 @@ class TransformerConfig:
 
     @property
     def layers(self) -> int:
+        """Attention layers."""
         return len(self.heads)
 
     @property
     def embed(self) -> tuple[int, ...]:
+        """E_l of every layer."""
         return self.streams or tuple(h * n for h, n in zip(self.heads, self.head_dims, strict=True))
 
     @property
     def betas(self) -> tuple[float, ...]:
+        """The inverse temperature of every layer."""
         return self.scales or tuple(n**-0.5 for n in self.head_dims)
 
     @classmethod
@@ -131,6 +134,7 @@ class TransformerConfig:
         )
 
     def to_json(self) -> dict[str, Any]:
+        """As a file's header holds it."""
         return asdict(self)
 
     @classmethod

@@ -46,6 +46,8 @@ LOADERS: dict[str, str] = {
 
 
 class Saved(NamedTuple):
+    """What a file holds: its kind, its tensors by name, and its header."""
+
     kind: str
     tensors: dict[str, Tensor]
     header: dict[str, Any]

@@ -70,6 +70,7 @@ class Linear(nn.Module):
         self.bias = nn.Parameter(torch.empty(*stack, outputs))
 
     def forward(self, x: Float[Tensor, "... inputs"]) -> Float[Tensor, "... outputs"]:
+        """x W' + b for every model."""
         return project(x, self.weight, self.bias)
 
 
@@ -82,6 +83,7 @@ class FeedForward(nn.Module):
         self.activation, self.skip = activation, skip
 
     def forward(self, x: Tensor) -> Tensor:
+        """The hidden layers, the affine map, and the skip where there is one."""
         y = x
         for position, layer in enumerate(self.maps):
             y = layer(y)
@@ -164,6 +166,7 @@ class Norm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(*stack, size))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Zero mean and unit variance over the last axis, then gain and bias."""
         y = nn.functional.layer_norm(x, (self.weight.shape[-1],))
         shape = self.weight.shape[:-1] + (1,) * (x.ndim - self.weight.ndim) + self.weight.shape[-1:]
         return y * self.weight.view(shape) + self.bias.view(shape)
@@ -353,4 +356,5 @@ def from_saved(tensors: dict[str, Tensor], header: dict[str, Any]) -> Transforme
 def _heads(x: Float[Tensor, "... rows E"], weight: Float[Tensor, "... h n E"]) -> Float[Tensor, "... h rows n"]:
     """Project to all heads at once: (*stack, B, rows, E) x (*stack, h, n, E) -> (*stack, B, h, rows, n)."""
     h, n, E = weight.shape[-3:]
-    return project(x, weight.reshape(*weight.shape[:-3], h * n, E)).unflatten(-1, (h, n)).transpose(-2, -3)
+    made: Tensor = project(x, weight.reshape(*weight.shape[:-3], h * n, E)).unflatten(-1, (h, n)).transpose(-2, -3)
+    return made

@@ -61,6 +61,7 @@ def _backward_tile(
 def attention_backward_queries(
     Q, K, V, LSE, DOUT, DELTA, DQ, R, T, scale, n: tl.constexpr, m: tl.constexpr, BK: tl.constexpr, BQ: tl.constexpr
 ):
+    """dQ of one block of queries, over all keys."""
     row, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
     keys, queries = tl.arange(0, BK), block * BQ + tl.arange(0, BQ)
     Q, K, V, DOUT = Q + row * R * n, K + row * T * n, V + row * T * m, DOUT + row * R * m

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from infoflow.certificates.attack import CLIMBING, MEMORY, Attack, attack, fits
+from infoflow.certificates.attack import CLIMBING, MEMORY, Attack, Region, attack, fits
 from infoflow.nn.transformer import ACTIVATIONS
 from infoflow.proofs.reduce import Reduced
 from infoflow.targets.target import Extremum, Target
@@ -66,13 +66,10 @@ def attack_trained(
         found = attack(
             error,
             lambda Y: 0.0,
-            len(counts),
-            low,
-            high,
+            Region(len(counts), low, high, slack if target.condition else None),
             seconds / len(asked),
             seed + number,
             max(1, min(64, MEMORY // (CLIMBING * heads * T))),
-            slack=slack if target.condition else None,
         )
         larger = found._replace(worst=found.worst[owner.numpy()]) if found.error > best.error else best
         best = larger._replace(tried=best.tried + found.tried)
@@ -103,7 +100,7 @@ def _on_averages(
         values = units @ tensor["output"].T + tensor["constant"]
         return values - target(Y).reshape(len(Y), -1)
 
-    found = attack(error, lambda Y: 0.0, DISTINCT, low, high, seconds, seed, MANY)
+    found = attack(error, lambda Y: 0.0, Region(DISTINCT, low, high), seconds, seed, MANY)
     X = np.stack([np.repeat(found.worst, counts, axis=0) for counts in shares])
     tokens = torch.from_numpy(X)
     off = (exact(tokens) - target(tokens)).reshape(len(X), -1).abs().amax(1)

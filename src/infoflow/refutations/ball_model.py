@@ -71,7 +71,8 @@ def ball_core(model: Transformer, X: Balls, watch: Watch = lambda: None) -> Ball
 def _weights(layer: AttentionLayer, head: int, asked: Balls, keys: Balls, visible: list[int]) -> Balls:
     q = asked @ exact(_numpy(layer.query[head]).T)
     k = keys @ exact(_numpy(layer.key[head]).T)
-    return (q @ k.mT).scaled(float(layer.beta)).softmax(visible)
+    made: Balls = (q @ k.mT).scaled(float(layer.beta)).softmax(visible)
+    return made
 
 
 def _attend(layer: AttentionLayer, x: Balls, T: int, cls_only: bool, watch: Watch) -> Balls:
@@ -89,7 +90,8 @@ def _attend(layer: AttentionLayer, x: Balls, T: int, cls_only: bool, watch: Watc
     update = joined @ exact(_numpy(layer.output).T)
     result = asked + update if layer.residual else update
     if layer.norm is None:
-        return result
+        made: Balls = result
+        return made
     normal = result.normalised(LAYER_NORM_EPS)
     gain = constant(exact(np.diag(_numpy(layer.norm.weight))), len(x.slopes))
     return _plus_row(normal @ gain, _numpy(layer.norm.bias))
@@ -108,7 +110,8 @@ def _feed_forward(block: FeedForward, x: Balls, watch: Watch) -> Balls:
 
 
 def _plus_row(x: Balls, row: np.ndarray) -> Balls:
-    return x + exact(np.broadcast_to(row, x.shape))
+    made: Balls = x + exact(np.broadcast_to(row, x.shape))
+    return made
 
 
 def _numpy(tensor: Any) -> np.ndarray:

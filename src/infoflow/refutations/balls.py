@@ -23,6 +23,7 @@ class Balls:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
         return self.value.nrows(), self.value.ncols()
 
     def __add__(self, other: "Balls | Matrix") -> "Balls":
@@ -38,18 +39,22 @@ class Balls:
         return Balls(self.value * other, tuple(a * other for a in self.slopes))
 
     def scaled(self, factor: float) -> "Balls":
+        """Times a number."""
         from flint import arb
 
         return Balls(self.value * arb(factor), tuple(a * arb(factor) for a in self.slopes))
 
     @property
     def mT(self) -> "Balls":
+        """Transposed."""
         return Balls(self.value.transpose(), tuple(a.transpose() for a in self.slopes))
 
     def rows(self, first: int, last: int) -> "Balls":
+        """Those from `first` up to `last`."""
         return self._rearranged(lambda table: table[first:last])
 
     def pick(self, columns: list[int]) -> "Balls":
+        """These columns."""
         return self._rearranged(lambda table: [[row[i] for i in columns] for row in table])
 
     def _rearranged(self, pick: Callable[[list[list[Scalar]]], list[list[Scalar]]]) -> "Balls":
@@ -58,9 +63,11 @@ class Balls:
         return Balls(arb_mat(pick(self.value.tolist())), tuple(arb_mat(pick(a.tolist())) for a in self.slopes))
 
     def beside(self, other: "Balls") -> "Balls":
+        """Columns of both."""
         return self._joined(other, lambda a, b: [left + right for left, right in zip(a, b, strict=True)])
 
     def above(self, other: "Balls") -> "Balls":
+        """Rows of both."""
         return self._joined(other, lambda a, b: a + b)
 
     def _joined(self, other: "Balls", join: Callable[[Any, Any], Any]) -> "Balls":
@@ -132,6 +139,7 @@ def exact(array: Any) -> Matrix:
 
 
 def constant(value: Matrix, variables: int) -> Balls:
+    """A matrix that depends on no variable."""
     from flint import arb_mat
 
     return Balls(value, tuple(arb_mat(value.nrows(), value.ncols()) for _ in range(variables)))

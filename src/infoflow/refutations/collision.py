@@ -39,6 +39,7 @@ class Collision(Shown):
 
     @property
     def state_dim(self) -> int:
+        """Numbers the read-out sees."""
         return int(self.state_Y.shape[0])
 
     def width_bound(self, eps: float) -> float:
@@ -56,6 +57,7 @@ class Collision(Shown):
         return self.width_bound(self.gap / 4)
 
     def to_json(self) -> dict[str, Any]:
+        """As `infoflow refute --json` prints it."""
         return {
             "collision": True,
             "gap": self.gap,
@@ -106,6 +108,7 @@ class NoCollision(Shown):
         return False
 
     def to_json(self) -> dict[str, Any]:
+        """As `infoflow refute --json` prints it."""
         return {"collision": False, "reason": self.reason}
 
     def __str__(self) -> str:

@@ -113,7 +113,8 @@ def gradient(
     points = points.detach().requires_grad_(True)
     value = problem.surrogate.smooth(problem.inputs(points), sharpness.repeat(copies))
     (g,) = torch.autograd.grad(value.sum(), points)
-    return g.unflatten(0, (copies, -1)).mean(0)
+    made: Tensor = g.unflatten(0, (copies, -1)).mean(0)
+    return made
 
 
 class Frame(NamedTuple):
@@ -128,16 +129,19 @@ class Frame(NamedTuple):
         return Frame(*(part[rows] for part in self))
 
     def put(self, rows: Int[Tensor, " b"], new: "Frame") -> None:
+        """Replace the frames of these rows."""
         for part, fresh in zip(self, new, strict=True):
             part[rows] = fresh
 
     def step(self, miss: Float[Tensor, "B N"]) -> Float[Tensor, "B Td"]:
         """J^+ miss, no longer than 1: further out Newton's method has nothing to say."""
         move = (self.rows.mT @ ((self.U.mT @ miss[..., None]) / self.s[..., None]))[..., 0]
-        return move / move.norm(dim=-1, keepdim=True).clamp(min=1.0)
+        made: Tensor = move / move.norm(dim=-1, keepdim=True).clamp(min=1.0)
+        return made
 
 
 def row_space(J: Float[Tensor, "B N Td"]) -> Frame:
+    """The singular value decomposition, without directions that are numerically zero."""
     U, s, Vh = torch.linalg.svd(J, full_matrices=False)
     kept = s > RANK * s[:, :1].clamp(min=1e-300)
     return Frame(U, torch.where(kept, s, math.inf), torch.where(kept[..., None], Vh, 0.0))

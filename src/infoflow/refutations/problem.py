@@ -47,9 +47,11 @@ class TwinProblem:
     def inputs(self, theta: Float[Tensor, "B Td"]) -> Float[Tensor, "B T d"]:
         """x = centre + half sin(theta): the box for free."""
         centre, half = (self.low + self.high) / 2, (self.high - self.low) / 2
-        return (centre + half * torch.sin(theta)).unflatten(-1, (self.T, self.dim))
+        made: Tensor = (centre + half * torch.sin(theta)).unflatten(-1, (self.T, self.dim))
+        return made
 
     def states(self, theta: Float[Tensor, "B Td"]) -> Float[Tensor, "B N"]:
+        """What the read-out sees, without gradients."""
         with torch.no_grad():
             return self.state(self.inputs(theta))
 
@@ -71,11 +73,13 @@ class TwinProblem:
         unit = float(self.states(theta).norm(dim=-1).max().clamp(min=1.0))
 
         def apart(X: Float[Tensor, "B 2T d"]) -> Float[Tensor, "2B T d"]:
-            return X.unflatten(1, (2, self.T)).flatten(0, 1)
+            made: Tensor = X.unflatten(1, (2, self.T)).flatten(0, 1)
+            return made
 
         def difference(values: Float[Tensor, "2B ..."]) -> Float[Tensor, "B ..."]:
             first, second = values.unflatten(0, (-1, 2)).unbind(1)
-            return first - second
+            made: Tensor = first - second
+            return made
 
         surrogate = Surrogate(
             value=lambda X: difference(self.surrogate.value(apart(X))),

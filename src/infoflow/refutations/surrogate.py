@@ -32,6 +32,7 @@ class Surrogate:
 
 
 def surrogate_of(target: Any, T: int) -> Surrogate:
+    """A smooth stand-in for the target that the continuation can follow."""
     if not isinstance(target, Target):
         return Surrogate(target, lambda X, sharpness: target(X), noise=True)
 

@@ -81,7 +81,8 @@ def _hemisphere(w: Float[np.ndarray, "batch 2"]) -> Float[np.ndarray, "batch 3"]
     r = np.abs(w).max(axis=1)
     flat = np.where((r <= 0.5)[:, None], w, w / (2 * np.maximum(r, 0.5))[:, None])
     height = np.where(r <= 0.5, 1.0, 1.5 - r)
-    return np.clip(np.concatenate([0.5 + flat, height[:, None]], axis=1), 0, 1)
+    made: np.ndarray = np.clip(np.concatenate([0.5 + flat, height[:, None]], axis=1), 0, 1)
+    return made
 
 
 class ZeroOnEdge(Exception):

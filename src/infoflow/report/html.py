@@ -51,14 +51,17 @@ class Section:
     summary: list[str] = field(default_factory=list)  # what a terminal prints of this part
 
     def text(self, words: str) -> "Section":
+        """Add a paragraph."""
         self.pieces.append(f"<p>{escape(words)}</p>")
         return self
 
     def code(self, words: str) -> "Section":
+        """Add text as it is."""
         self.pieces.append(f"<pre>{escape(words)}</pre>")
         return self
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> "Section":
+        """Add a table."""
         cells = "".join(f"<th>{escape(str(name))}</th>" for name in head)
         body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
         whole = f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
@@ -101,6 +104,7 @@ def page(title: str, lead: str, sections: Sequence[Section]) -> str:
 
 
 def write(path: str | Path, title: str, lead: str, sections: Sequence[Section]) -> Path:
+    """Write a whole page, or nothing."""
     return write_text(path, page(title, lead, sections))
 
 

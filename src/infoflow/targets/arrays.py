@@ -23,6 +23,7 @@ QUIET = np.errstate(over="ignore", invalid="ignore")  # a decorator: an overflow
 
 
 def is_torch(x: Array) -> bool:
+    """Whether an array is a torch tensor, without importing torch."""
     return type(x).__module__.partition(".")[0] == "torch" or hasattr(x, "detach")
 
 
@@ -50,6 +51,7 @@ def as_tokens(X: Any, dim: int) -> Array:
 
 
 def all_finite(x: Array) -> bool:
+    """No NaN and no infinity."""
     return bool(x.isfinite().all() if is_torch(x) else np.isfinite(x).all())
 
 
@@ -75,6 +77,7 @@ def on_host(x: Array) -> np.ndarray:
 
 
 def detach(x: Array) -> Array:
+    """The same numbers outside of differentiation."""
     return x.detach() if is_torch(x) else x
 
 
@@ -84,6 +87,7 @@ def like(values: np.ndarray, x: Array) -> Array:
 
 
 def full(shape: tuple[int, ...], value: float, x: Array) -> Array:
+    """A new array of one value, of x's kind, device and type."""
     return x.new_full(shape, value) if is_torch(x) else np.full(shape, value, dtype=x.dtype)
 
 
@@ -120,6 +124,7 @@ def gather_tokens(X: Array, positions: Array) -> Array:
 
 
 def concatenate(parts: list[Array], axis: int) -> Array:
+    """numpy's or torch's."""
     if is_torch(parts[0]):
         import torch
 
@@ -128,6 +133,7 @@ def concatenate(parts: list[Array], axis: int) -> Array:
 
 
 def stack(parts: list[Array], axis: int) -> Array:
+    """numpy's or torch's."""
     if is_torch(parts[0]):
         import torch
 
@@ -136,6 +142,7 @@ def stack(parts: list[Array], axis: int) -> Array:
 
 
 def where(condition: Array, a: Array, b: Array) -> Array:
+    """numpy's or torch's."""
     if is_torch(condition):
         import torch
 
@@ -144,6 +151,7 @@ def where(condition: Array, a: Array, b: Array) -> Array:
 
 
 def broadcast(x: Array, shape: tuple[int, ...]) -> Array:
+    """A view of x in a larger shape."""
     return x.expand(shape) if is_torch(x) else np.broadcast_to(x, shape)
 
 
@@ -201,10 +209,11 @@ def epsilon(x: Array) -> float:
 
 def underflow(x: Array) -> float:
     """Numbers below this have squares that lose their digits, in the arithmetic of x."""
-    return float(_limits(x).tiny) ** 0.5
+    return float(float(_limits(x).tiny) ** 0.5)
 
 
 def largest(x: Array) -> float:
+    """The largest finite number of x's type."""
     return float(_limits(x).max)
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from infoflow.errors import InfoFlowError
 from infoflow.targets.estimates import estimate
 from infoflow.targets.polynomial import Polynomial
-from infoflow.targets.score import TreeScore, tree_form
+from infoflow.targets.score import Score, TreeScore, tree_form
 from infoflow.targets.target import Target
 from infoflow.targets.terms import Extremum, KthLargest, PositionSum, Term, ValueAtExtremum, WholeSequence
 
@@ -51,6 +51,7 @@ class Comparison:
 
     @property
     def required(self) -> dict[str, int | None]:
+        """The four counts by name."""
         return {
             "lower": self.lower,
             "ordered": self.ordered,
@@ -60,6 +61,7 @@ class Comparison:
 
 
 def comparison(target: Target, T: int) -> Comparison:
+    """Dimension, order and counts of comparison of a target at length T."""
     target.check_length(T)
     if any(isinstance(term, WholeSequence) for term in target.terms):
         return _estimated(target, T)
@@ -254,7 +256,7 @@ def distinct_winners(target: Target) -> bool:
     return any(_each_wins(scores, points, filler) for points in families for filler in fillers)
 
 
-def _each_wins(scores: list, points: np.ndarray, filler: np.ndarray) -> bool:
+def _each_wins(scores: list[tuple[int, Score]], points: np.ndarray, filler: np.ndarray) -> bool:
     tokens = np.vstack([points, filler])[:, None, :]
     for i, (sign, score) in enumerate(scores):
         values = sign * score(tokens)
@@ -297,6 +299,7 @@ CORNERS = 16  # dimensions up to which the range of f_i is checked at every corn
 
 
 def head_count_hypotheses(target: Target, T: int | None = None) -> tuple[bool, tuple[str, ...]]:
+    """Whether the head-count theorem speaks of this target, and every reason why not."""
     reasons: list[str] = []
     if tuple(target.domain) != (0.0, 1.0):
         reasons.append(f"the tokens must lie in [0,1]^d, the domain is {target.domain}")

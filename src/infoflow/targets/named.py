@@ -204,6 +204,7 @@ def _checked(positions: Sequence[int]) -> tuple[int, ...]:
 
 
 def spell(name: str, keys: dict[str, Any]) -> str:
+    """`name:key=value,...`."""
     return f"{name}:" + ",".join(f"{key}={value}" for key, value in keys.items())
 
 
@@ -219,6 +220,7 @@ def spell_positions(positions: Sequence[int]) -> str:
 
 
 def spell_sets(sets: Sequence[Sequence[int]]) -> str:
+    """Sets of positions as a spelling has them, separated by slashes."""
     return "/".join(spell_positions(positions) for positions in sets)
 
 
@@ -235,6 +237,7 @@ def read_positions(text: str) -> tuple[int, ...]:
 
 
 def read_sets(text: str) -> tuple[tuple[int, ...], ...]:
+    """The sets of such a spelling."""
     found = []
     for part in text.split("/"):
         found.append(read_positions(part))

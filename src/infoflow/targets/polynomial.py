@@ -37,10 +37,12 @@ class Polynomial:
 
     @property
     def inputs(self) -> int:
+        """Variables."""
         return int(self.exponents.shape[1])
 
     @property
     def outputs(self) -> int:
+        """Values."""
         return int(self.coefficients.shape[0])
 
     @property
@@ -117,6 +119,7 @@ class Polynomial:
 
     @classmethod
     def linear(cls, weight: Any) -> "Polynomial":
+        """weight x."""
         weight = np.atleast_2d(arguments.array("the weights", weight))
         return cls(np.eye(weight.shape[1], dtype=np.int64), weight)
 
@@ -129,10 +132,12 @@ class Polynomial:
 
     @classmethod
     def identity(cls, d: int) -> "Polynomial":
+        """x itself."""
         return cls.linear(np.eye(d))
 
     @classmethod
     def constant(cls, value: float, d: int) -> "Polynomial":
+        """One value whatever x is."""
         return cls(np.zeros((1, d), dtype=np.int64), np.array([[value]]))
 
     @classmethod

@@ -17,6 +17,7 @@ SHORTEST, LONGEST = 0.2, 4.0  # C.5
 
 
 def check(sampler: str) -> None:
+    """Refuse the name of no sampler."""
     if not isinstance(sampler, str) or sampler not in SAMPLERS:
         raise unknown("sampler", sampler, list(SAMPLERS))
 

@@ -23,10 +23,16 @@ from infoflow.targets.polynomial import Polynomial
 
 @runtime_checkable
 class Score(Protocol):
+    """A number for every tuple of `arity` tokens of `dim` coordinates."""
+
     @property
-    def arity(self) -> int: ...
+    def arity(self) -> int:
+        """Tokens of a tuple."""
+
     @property
-    def dim(self) -> int: ...
+    def dim(self) -> int:
+        """Coordinates of a token."""
+
     def __call__(self, tokens: Array) -> Array:
         """tokens (..., k, d), numpy or torch -> (...)."""
         ...
@@ -47,6 +53,7 @@ class Edge:
 
     @property
     def rank(self) -> int:
+        """Products that it sums."""
         return self.left.outputs
 
     def toward(self, parent: int) -> "Edge":
@@ -67,6 +74,7 @@ class TreeScore:
 
     @property
     def arity(self) -> int:
+        """Vertices."""
         return len(self.unary)
 
     def rooted(self, root: int) -> tuple[tuple[int, Edge | None], ...]:
@@ -92,6 +100,7 @@ class TreeScore:
         return total[0]
 
     def gradient(self, tokens: Array) -> Array:
+        """By every coordinate of every token of the tuple."""
         at: list[Array] = [tokens[..., v, :] for v in range(self.arity)]
         parts: list[list[Array]] = []
         for i in range(self.dim):
@@ -137,6 +146,7 @@ class NormOfSum:
         return dot(total, total)
 
     def gradient(self, tokens: Array) -> Array:
+        """Twice the sum, for every token of the tuple."""
         return concatenate([2 * self._sum(tokens)[..., None, :]] * self.arity, -2)
 
     def _sum(self, tokens: Array) -> Array:

@@ -89,7 +89,8 @@ def tuples_at(choices: tuple[np.ndarray, ...], low: int, count: int) -> np.ndarr
 def all_different(tuples: np.ndarray) -> np.ndarray:
     """Rows (n, k) whose entries are pairwise different."""
     ordered = np.sort(tuples, axis=-1)
-    return (ordered[:, 1:] != ordered[:, :-1]).all(-1)
+    made: np.ndarray = (ordered[:, 1:] != ordered[:, :-1]).all(-1)
+    return made
 
 
 def best_tuples(score: TreeScore, X: Array, sign: int, allowed: Array, apart: bool = False) -> tuple[Array, Array]:

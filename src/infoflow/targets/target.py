@@ -115,6 +115,7 @@ class Target(Shown):
 
     @property
     def outputs(self) -> int:
+        """Numbers a sequence."""
         return self.outer.outputs
 
     def check_length(self, T: int) -> None:

@@ -62,14 +62,17 @@ class Extremum:
 
     @property
     def arity(self) -> int:
+        """Tokens of a tuple."""
         return self.score.arity
 
     @property
     def dim(self) -> int:
+        """Coordinates of a token."""
         return self.score.dim
 
     @property
     def values(self) -> int:
+        """One."""
         return 1
 
     def choices(self, T: int) -> tuple[np.ndarray, ...]:
@@ -83,6 +86,7 @@ class Extremum:
         return tuple(range(*s.indices(T)) if isinstance(s, slice) else s for s in sets)
 
     def check_length(self, T: int) -> None:
+        """Refuse a length at which a restricted vertex has no position."""
         for positions in self.ranges(T):
             if not positions or max(positions[0], positions[-1]) >= T:
                 got = f"position {positions[-1] + 1}" if positions else "an empty one"
@@ -100,7 +104,7 @@ class Extremum:
             return self.arity * score.dim * T * (T if self.arity > 1 else 1) / PAIRS_A_SECOND
         if isinstance(score, NormOfSum) and score.arity == 3 and self.kind == "min" and self.sets is None:
             return T**2 * min(T, 8 ** (score.dim - 2) if score.dim < 16 else T) / TRIPLES_A_SECOND
-        return min(T, 10**9) ** min(self.arity, MOST_POWER) / TUPLES_A_SECOND
+        return float(min(T, 10**9) ** min(self.arity, MOST_POWER) / TUPLES_A_SECOND)
 
     def winners(self, X: Array) -> Array:
         """X (B, T, d) -> (B, k), the lexicographically first best tuple."""
@@ -159,26 +163,33 @@ class ValueAtExtremum:
 
     @property
     def arity(self) -> int:
+        """Tokens of a tuple."""
         return self.extremum.arity
 
     @property
     def dim(self) -> int:
+        """Coordinates of a token."""
         return self.extremum.dim
 
     @property
     def values(self) -> int:
+        """Numbers that are read."""
         return self.read.outputs
 
     def check_length(self, T: int) -> None:
+        """Refuse a length at which a restricted vertex has no position."""
         self.extremum.check_length(T)
 
     def search_seconds(self, T: int) -> float:
+        """About how long the search of one sequence takes."""
         return self.extremum.search_seconds(T)
 
     def winners(self, X: Array) -> Array:
+        """The tuple that wins in each sequence."""
         return self.extremum.winners(X)
 
     def value(self, tokens: Array) -> Array:
+        """What is read of the winning tuple."""
         return self.read(tokens[..., self.vertex, :])
 
     def gradient(self, tokens: Array) -> Array:
@@ -215,31 +226,39 @@ class KthLargest:
 
     @property
     def arity(self) -> int:
+        """One token."""
         return 1
 
     @property
     def dim(self) -> int:
+        """Coordinates of a token."""
         return int(self.direction.shape[0])
 
     @property
     def values(self) -> int:
+        """One."""
         return 1
 
     def check_length(self, T: int) -> None:
+        """Refuse sequences of fewer than k tokens."""
         if self.k > T:
             raise InfoFlowError(f"expected T >= k={self.k} for the {self.k}-th largest, got T={T}.")
 
     def search_seconds(self, T: int) -> float:
+        """About how long the search of one sequence takes."""
         return self.dim * T / PAIRS_A_SECOND
 
     def winners(self, X: Array) -> Array:
+        """The place of the k-th largest in each sequence."""
         falling = order(-dot(detach(X), like(self.direction, X)))
         return falling[:, self.k - 1 : self.k]
 
     def value(self, tokens: Array) -> Array:
+        """Its coordinate along the direction."""
         return dot(tokens, like(self.direction, tokens))
 
     def gradient(self, tokens: Array) -> Array:
+        """The direction, for every token."""
         return broadcast(like(self.direction, tokens), tuple(tokens.shape))[..., None, :, :]
 
 
@@ -256,29 +275,36 @@ class PositionSum:
 
     @property
     def arity(self) -> int:
+        """Positions that are summed."""
         return len(self.positions)
 
     @property
     def values(self) -> int:
+        """One number a coordinate."""
         return self.dim
 
     def check_length(self, T: int) -> None:
+        """Refuse sequences that end before the last position."""
         if self.positions[-1] >= T:
             raise InfoFlowError(f"expected positions within 1..{T}, got position {self.positions[-1] + 1}.")
 
     def search_seconds(self, T: int) -> float:
+        """About how long the sum of one sequence takes."""
         return self.arity * self.dim / TUPLES_A_SECOND
 
     def winners(self, X: Array) -> Array:
+        """The positions, whatever the tokens are."""
         return broadcast(indices(self.positions, X), (X.shape[0], self.arity))
 
     def value(self, tokens: Array) -> Array:
+        """The sum of the tokens there."""
         total = tokens[..., 0, :]
         for v in range(1, self.arity):
             total = total + tokens[..., v, :]
         return total
 
     def gradient(self, tokens: Array) -> Array:
+        """One, for every token and coordinate of its own."""
         unit = like(np.eye(self.dim), tokens)[:, None, :]  # (values, 1, d)
         return broadcast(unit, (*tokens.shape[:-2], self.dim, self.arity, self.dim))
 
@@ -294,18 +320,22 @@ class WholeSequence:
 
     @property
     def arity(self) -> int:
+        """The sequence counts as one token."""
         return 1  # at least; `targets.estimates` says more
 
     def check_length(self, T: int) -> None:
-        pass
+        """Any length."""
 
     def search_seconds(self, T: int) -> float:
+        """About how long one sequence takes."""
         return self.dim * T / TUPLES_A_SECOND
 
     def winners(self, X: Array) -> Array:
+        """Every position."""
         return broadcast(indices(np.arange(X.shape[1]), X), (X.shape[0], X.shape[1]))
 
     def value(self, tokens: Array) -> Array:
+        """The function of the sequence, checked for its shape."""
         lead = tuple(tokens.shape[:-2])
         values = self.function(tokens)
         if self.values == 1 and tuple(values.shape) == lead:

@@ -65,9 +65,11 @@ class ComparisonTree:
 
     @property
     def dimension(self) -> int:
+        """Tokens of the largest leaf."""
         return max(len(leaf) for leaf in self.leaves)
 
     def run(self, X: Float[np.ndarray, "T d"]) -> TreeRun:
+        """The winner of every comparison on the way, and the leaf that is left."""
         X = np.asarray(X, dtype=np.float64)
         highest = max(max(leaf) for leaf in self.leaves)
         if X.ndim != 2 or X.shape[0] <= highest or min(min(leaf) for leaf in self.leaves) < 0:

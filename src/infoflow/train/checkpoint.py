@@ -49,6 +49,7 @@ class Checkpoint:
 
     @property
     def step(self) -> int:
+        """How far the stack had come."""
         return int(self.tensors["step"])
 
     def restore(self, state: Trained) -> bool:

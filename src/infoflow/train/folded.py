@@ -119,16 +119,16 @@ def token_layer(
     averages of the hidden states with scores scale <u_i, hidden_t>."""
     if fused is None:
         return reference(X, A, G, g, U, scale, activation)
-    Z: Tensor = TritonAttend.apply(X, A)
+    Z: Tensor = TritonAttend.apply(X, A)  # type: ignore[no-untyped-call]
     if not pool_runs(X.shape[-1], Z.shape[-2], G.shape[-1], U.shape[2], activation, fused.precision, X.device):
         return pool(Z.transpose(-1, -2).flatten(1, 2), G, g, U, scale, activation)
-    out: Tensor = TritonPool.apply(Z, G, g, U, scale, activation, fused.precision)
+    out: Tensor = TritonPool.apply(Z, G, g, U, scale, activation, fused.precision)  # type: ignore[no-untyped-call]
     return out
 
 
 def reference(X: Tensor, A: Tensor, G: Tensor, g: Tensor, U: Tensor, scale: float, activation: str) -> Tensor:
     """Plain PyTorch, products batched over models only; on a CPU the attention is that of `attend.c`, if found."""
-    Z = NativeAttend.apply(X, A) if native_usable(X, X.shape[2]) else attend(X, A)
+    Z = NativeAttend.apply(X, A) if native_usable(X, X.shape[2]) else attend(X, A)  # type: ignore[no-untyped-call]
     return pool(Z, G, g, U, scale, activation)
 
 
@@ -152,6 +152,7 @@ def attend(X: Float[Tensor, "M B d T"], A: Float[Tensor, "M h d+1 d"]) -> Float[
 
 
 def triton_fits(T: int, d: int) -> bool:
+    """Whether the Triton kernels take sequences of this length and dimension here."""
     return T <= LONGEST and d <= MOST_TRITON and triton_found()
 
 
@@ -175,7 +176,7 @@ def pool_runs(T: int, zdim: int, w: int, k: int, activation: str, precision: str
     inputs = [torch.zeros(shape, device=device, requires_grad=True) for shape in shapes]
     try:
         with torch.enable_grad():
-            TritonPool.apply(*inputs, 1.0, activation, precision).sum().backward()
+            TritonPool.apply(*inputs, 1.0, activation, precision).sum().backward()  # type: ignore[no-untyped-call]
     except OutOfResources:
         return False
     return True
@@ -187,6 +188,7 @@ class TritonAttend(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, X: Tensor, A: Tensor) -> Tensor:
+        """X and A to the attended states Z; what the backward pass needs is kept."""
         from infoflow.train import triton_layer
 
         X, A = X.contiguous(), A.contiguous()
@@ -201,6 +203,7 @@ class TritonAttend(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
+        """The gradient by A; X is data and has none."""
         from infoflow.train import triton_layer
 
         X, A, lse = ctx.saved_tensors
@@ -216,6 +219,7 @@ class TritonPool(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, Z: Tensor, G: Tensor, g: Tensor, U: Tensor, *options: Any) -> Tensor:
+        """Hidden units and their softmax averages in one kernel, without storing the units."""
         from infoflow.train import triton_layer
 
         scale, activation, precision = options
@@ -230,6 +234,7 @@ class TritonPool(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
+        """The gradients by Z, G, g and U; the hidden units are computed again."""
         from infoflow.train import triton_layer
 
         Z, G, g, U = ctx.saved_tensors
@@ -267,6 +272,7 @@ class NativeAttend(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, X: Tensor, A: Tensor) -> Float[Tensor, "M rows z"]:
+        """The same attention by the compiled C, on all cores."""
         library = native_library()
         X, A = X.contiguous(), A.contiguous()
         (M, B, d, T), h = X.shape, A.shape[1]
@@ -279,6 +285,7 @@ class NativeAttend(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
+        """The gradient by A, summed in float64."""
         X, A, tops = ctx.saved_tensors
         (M, B, d, T), h = X.shape, A.shape[1]
         dA = torch.zeros(A.shape, dtype=torch.float64)
@@ -287,6 +294,7 @@ class NativeAttend(torch.autograd.Function):
 
 
 def native_usable(X: Tensor, d: int) -> bool:
+    """Whether the compiled C takes these tensors."""
     return X.device.type == "cpu" and X.dtype == torch.float32 and d <= MOST_NATIVE and native_found()
 
 
@@ -316,7 +324,7 @@ def _agrees() -> bool:
         X, A = torch.randn(M, B, d, T, generator=generator), torch.randn(M, h, d + 1, d, generator=generator)
         weight = torch.randn(M, B * T, d * (h + 1), generator=generator)
         wide, narrow = A.double().requires_grad_(), A.clone().requires_grad_()
-        exact, got = attend(X.double(), wide), NativeAttend.apply(X, narrow)
+        exact, got = attend(X.double(), wide), NativeAttend.apply(X, narrow)  # type: ignore[no-untyped-call]
         (slope,) = torch.autograd.grad((exact * weight).sum(), wide)
         (mine,) = torch.autograd.grad((got * weight).sum(), narrow)
         for a, b in ((exact, got), (slope, mine)):

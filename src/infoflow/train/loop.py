@@ -51,6 +51,7 @@ class Trained:
 
     @property
     def finished(self) -> bool:
+        """Whether every step has been made."""
         return self.step >= self.stack.runs[0].recipe.total_steps
 
     @property
@@ -90,6 +91,7 @@ Save = Callable[[Trained], object]
 
 
 def start(runs: Sequence[Run], device: torch.device, fused: Fused | None, data: Data | None = None) -> Trained:
+    """A stack before its first step, with its data drawn."""
     return Trained(Stack(runs, device, fused), data_of(runs, device) if data is None else data)
 
 
@@ -165,6 +167,7 @@ class Stepper:
             self.columns = lengths.amax((0, 2)).tolist()
 
     def step(self) -> None:
+        """One batch: gradients, clipping, AdamW; on CUDA a captured graph is replayed."""
         columns = self.columns[self.place]
         self.place = (self.place + 1) % self.per_epoch
         if self.stack.weights.device.type != "cuda":

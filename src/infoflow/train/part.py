@@ -204,6 +204,7 @@ def train_or_split(
 
 
 def too_large(run: Run, device: torch.device) -> str:
+    """One sentence for a model that does not fit in memory alone."""
     return (
         f"expected one model and its data to fit in the memory of {device}, T={run.T} with batch "
         f"{run.recipe.batch_size} and {run.recipe.samples} samples did not; take less of one of them."
@@ -226,6 +227,7 @@ class Stop:
         return self.told.is_set() or (self.end is not None and time.monotonic() >= self.end)
 
     def now(self) -> None:
+        """Stop as soon as every stack has saved its state."""
         self.told.set()
 
 
@@ -248,6 +250,7 @@ class Board:
         self.last = 0.0
 
     def follow(self, part: Part) -> Report:
+        """A function that reports a part's progress, ten times a second at most."""
         keys = [run.key for run in part.runs]
 
         def report(state: Trained) -> None:
@@ -260,6 +263,7 @@ class Board:
         return report
 
     def tell(self, keys: Sequence[str], step: int, best: Sequence[float]) -> None:
+        """These runs have come to this step."""
         with self.lock:
             for key in keys:
                 self.steps += step - self.done[key]
@@ -269,6 +273,7 @@ class Board:
             self.bar.update(self.steps, self._note)
 
     def finish(self, results: Sequence[Result]) -> None:
+        """These runs are done."""
         for result in results:
             self.tell([result.key], self.total[result.key], [] if result.best is None else [result.best])
 

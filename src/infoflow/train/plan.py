@@ -46,6 +46,8 @@ def check_device(name: str, elsewhere: bool = False) -> torch.device:
 
 @dataclass(frozen=True)
 class Choice:
+    """How a part is trained: the device, the kernel, the size of a stack and the workers beside it."""
+
     device: str
     kernel: str  # "triton tf32x3", "folded pytorch, attention in C", "folded pytorch" or "pytorch"
     stack: int  # models in one pass
@@ -53,10 +55,12 @@ class Choice:
     threads: int  # PyTorch threads of each worker
 
     def to_json(self) -> dict[str, Any]:
+        """As it is kept in a result."""
         return asdict(self)
 
     @property
     def fused(self) -> Fused | None:
+        """The Triton kernel's precision, where one was chosen."""
         return Fused(self.kernel.removeprefix("triton ")) if self.kernel.startswith("triton ") else None
 
     def __str__(self) -> str:
@@ -184,6 +188,7 @@ class Part:
         return self.tried_steps if self.checkpoint is None else self.runs[0].recipe.trial_steps + self.checkpoint.step
 
     def halves(self) -> "tuple[Part, Part]":
+        """Two parts of half the runs, for a stack that was too large."""
         middle = len(self.runs) // 2
         return replace(self, runs=self.runs[:middle]), replace(self, runs=self.runs[middle:])
 

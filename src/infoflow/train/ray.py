@@ -106,6 +106,8 @@ def _fitted(part: Part, device: torch.device) -> list[Part]:
 
 
 class Cluster(NamedTuple):
+    """The Ray module, and whether we started the cluster and must end it."""
+
     ray: Any  # the module, connected
     ours: bool  # connected by us, so ours to disconnect
 

@@ -102,14 +102,17 @@ class Recipe:
 
     @property
     def batch_size(self) -> int:
+        """The batch, or all samples where they are fewer."""
         return min(self.batch, self.samples)
 
     @property
     def steps_per_epoch(self) -> int:
+        """Whole batches."""
         return self.samples // self.batch_size
 
     @property
     def total_steps(self) -> int:
+        """Steps from the first to the last epoch of both phases."""
         if self.steps is not None:
             return self.steps
         assert self.epochs is not None
@@ -143,6 +146,7 @@ class Recipe:
         return [factor * min(1.0, (step + 1) / (self.warm_up or 1)) for step, factor in enumerate(factors)]
 
     def with_(self, **changes: Any) -> "Recipe":
+        """The same recipe with some settings changed."""
         return replace(self, **changes)
 
     def identity(self) -> dict[str, Any]:

@@ -147,6 +147,7 @@ class Run:
 
 
 def key_of(identity: dict[str, Any]) -> str:
+    """The name of a run for ever: the hash of its identity."""
     return _digest(json.dumps(identity, **CANONICAL))
 
 

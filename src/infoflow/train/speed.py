@@ -46,6 +46,7 @@ def workload(D: int, models: int, batch: int = 256, T: int = 64, samples: int = 
 
 
 def describe(run: Run) -> dict[str, Any]:
+    """What was measured, for the record."""
     return {"target": run.task.name, "arch": str(run.arch), "T": run.T, "batch": run.recipe.batch,
             "dtype": run.recipe.dtype, "optimiser": "AdamW"}  # fmt: skip
 
@@ -174,17 +175,22 @@ class PlainTransformer(nn.Module):
         self.readout = nn.Sequential(nn.Linear(E, w), nn.GELU(), nn.Linear(w, target.outputs))
 
     def attend(self, layer: int, x: Tensor, tokens: Tensor) -> Tensor:
+        """One attention layer over the tokens, with its residual."""
+
         def split(y: Tensor) -> Tensor:
-            return y.unflatten(-1, (self.heads[layer], -1)).transpose(-2, -3)
+            made: Tensor = y.unflatten(-1, (self.heads[layer], -1)).transpose(-2, -3)
+            return made
 
         q, k, v = split(self.query[layer](x)), split(self.key[layer](tokens)), split(self.value[layer](tokens))
         if self.fused_attention:
             out = F.scaled_dot_product_attention(q, k, v)
         else:
             out = torch.softmax(q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5, -1) @ v
-        return x + self.output[layer](out.transpose(-2, -3).flatten(-2))
+        made: Tensor = x + self.output[layer](out.transpose(-2, -3).flatten(-2))
+        return made
 
     def forward(self, X: Tensor) -> Tensor:
+        """X (B, T, d) to the value at the CLS."""
         tokens = self.encoder(X)
         x = torch.cat([tokens, self.cls.expand(*X.shape[:-2], 1, -1)], -2)
         x = self.ffn(self.attend(0, x, tokens))
@@ -251,6 +257,7 @@ def ceilings(device: torch.device) -> dict[str, float]:
 
 
 def floor_fraction(D: int, achieved: float, peak: dict[str, float]) -> dict[str, float]:
+    """What share of the machine's peak rate a measured one is, by operations and by bytes."""
     count = operations(workload(D, 1)[0])
     limits = {name: peak[name] / count[name] for name in ("flops", "bytes")}
     best = min(limits.values())

@@ -58,6 +58,7 @@ class Stack:
         self.table = _schedule(recipe).to(dtype).to(device)
 
     def predict(self, x: Float[Tensor, "M B ..."]) -> Float[Tensor, "M B ..."]:
+        """The outputs of all models for a batch."""
         return self.task.predict(self.network, x, self.fused)
 
     def train_step(self, data: Data, chosen: Int[Tensor, "M B"], columns: int | None = None) -> None:
@@ -133,6 +134,7 @@ def pick(values: Tensor, chosen: Int[Tensor, "M B"]) -> Tensor:
 
 
 def network_of(run: Run, stack: tuple[int, ...]) -> nn.Module:
+    """The module of a run, with model axes."""
     return run.task.network(run.arch, run.T, run.recipe, stack)
 
 

@@ -70,6 +70,7 @@ class Result(Shown):
 
     @property
     def seed(self) -> int:
+        """Of the run."""
         return int(self.identity["seed"])
 
     @property
@@ -157,9 +158,11 @@ class Summary:
     deviation: float | None = None  # standard, of one model
 
     def to_json(self) -> dict[str, Any]:
+        """As a table row keeps it."""
         return asdict(self)
 
     def quartiles_text(self) -> str:
+        """The middle half in words."""
         return "-" if self.quartiles is None else "{:.2e} .. {:.2e}".format(*self.quartiles)
 
 
@@ -187,6 +190,7 @@ def checksum(plain: dict[str, Any]) -> str:
 
 
 def finite(value: float) -> float | None:
+    """The number, or None where JSON has none for it."""
     return value if math.isfinite(value) else None
 
 
@@ -199,6 +203,8 @@ def _number(value: Any) -> bool:
 
 
 class Store:
+    """A folder of finished runs, one file each, their weights and the checkpoints of unfinished ones."""
+
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._check()
@@ -240,6 +246,7 @@ class Store:
 
     @property
     def checkpoints(self) -> Path:
+        """The folder of states on their way."""
         return self.folder / "checkpoints"
 
     def get(self, key: str, with_weights: bool = False) -> Result | None:
@@ -289,6 +296,7 @@ class Store:
         return network
 
     def keys(self) -> list[str]:
+        """Of every finished run."""
         folder = self.folder / "runs"
         return sorted(p.stem for p in folder.iterdir() if _NAME.fullmatch(p.name)) if folder.is_dir() else []
 

@@ -82,6 +82,7 @@ class Task:
         return None
 
     def data(self, T: int | None, recipe: Recipe, seeds: Sequence[int], device: torch.device) -> Data:
+        """The samples of every seed, on the device."""
         raise NotImplementedError
 
     def network(self, arch: Architecture | None, T: int | None, recipe: Recipe, stack: tuple[int, ...]) -> nn.Module:
@@ -96,6 +97,7 @@ class Task:
         return y
 
     def loss(self, output: Tensor, y: Tensor) -> Float[Tensor, " M"]:
+        """One number a model, (M,), of outputs and labels (M, ...)."""
         raise NotImplementedError
 
     def metrics(self, output: Tensor, y: Tensor) -> dict[str, Float[Tensor, "M B ..."]]:
@@ -154,6 +156,7 @@ class Supervised(Task):
         return super().forgotten() + ["form"] * (not hasattr(self, "form")) + ["draw"] * undrawn
 
     def config(self, arch: Architecture | None, T: int | None, recipe: Recipe) -> TransformerConfig:
+        """Our Transformer with the task's inputs, outputs, positions and mask."""
         form = self.form
         if arch is None:
             raise InfoFlowError(f"expected an architecture for {self.name}, got none.")
@@ -182,6 +185,7 @@ class Supervised(Task):
         return replace(config, cls=not form.each)
 
     def check(self, arch: Architecture | None, T: int | None, recipe: Recipe) -> None:
+        """Refuse what the task cannot be trained with, before anything is made."""
         if T is None:
             raise InfoFlowError(f"expected T for {self.name}, got none; give the length of its sequences.")
         if recipe.certifiable and not isinstance(self, Regression):
@@ -189,6 +193,7 @@ class Supervised(Task):
         self.config(arch, T, recipe)
 
     def data(self, T: int | None, recipe: Recipe, seeds: Sequence[int], device: torch.device) -> Data:
+        """Drawn once for all seeds; real labels are standardised by the training samples."""
         dtype = getattr(torch, recipe.dtype)
         x, y, x_validation, y_validation = self.draw(T, recipe, device)
         if not self.form.tokens:  # coordinates before positions, as the kernels read them
@@ -221,6 +226,7 @@ class Supervised(Task):
         return mean, float(squares.nanmean() if self.form.holes else squares.mean())
 
     def predict(self, network: nn.Module, x: Tensor, fused: Fused | None) -> Tensor:
+        """Folded where the network is plain enough, else by the module itself."""
         config = network.config
         assert isinstance(network, Transformer)
         assert isinstance(config, TransformerConfig)
@@ -231,6 +237,7 @@ class Supervised(Task):
         return y.unsqueeze(-1) if self.form.outputs == 1 and config.cls else y
 
     def loss(self, output: Tensor, y: Tensor) -> Float[Tensor, " M"]:
+        """The user's own, cross-entropy over the places that count, or squared."""
         if self.form.classes and not callable(self.form.loss):
             return entropies(output, y).flatten(1).sum(1) / (y != IGNORED).flatten(1).sum(1).clamp(min=1)
         values = self._own_loss(output, y)
@@ -247,6 +254,7 @@ class Supervised(Task):
         return (output - y).square()
 
     def metrics(self, output: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """The error of the results, the loss, and what the user measures."""
         more = {name: metric(output, y) for name, metric in (self.form.metrics or {}).items()}
         if callable(self.form.loss):
             return {"loss": self._own_loss(output, y), **more}
@@ -282,9 +290,11 @@ class Regression(Supervised):
         return {"target": self.target.spelling, "source": source_of(self.target.spelling)}
 
     def filled(self, arch: Architecture) -> Architecture:
+        """The sizes of the papers' experiments where the architecture leaves them open."""
         return arch.filled(len(self.target.terms))
 
     def draw(self, T: int | None, recipe: Recipe, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Sequences from the target's sampler and their values."""
         training, validation, _ = streams(recipe)
         x, y = self._sampled(recipe.samples, T, recipe, training, device, recipe.certifiable)
         return x, y, *self._sampled(recipe.validation, T, recipe, validation, device)
@@ -308,6 +318,7 @@ class Regression(Supervised):
         return tokens, labels.unsqueeze(-1) if labels.ndim == 1 else labels
 
     def data(self, T: int | None, recipe: Recipe, seeds: Sequence[int], device: torch.device) -> Data:
+        """With test samples of a stream of their own, where the recipe asks for them."""
         found = super().data(T, recipe, seeds, device)
         if not recipe.test:
             return found
@@ -326,6 +337,7 @@ class Regression(Supervised):
         return low + (high - low) * stream.permutation(np.concatenate(found))
 
     def header(self, T: int | None) -> dict[str, Any]:
+        """What a saved network says of its target."""
         return {"target": self.target.spelling, "T": T}
 
 

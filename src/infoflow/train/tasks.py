@@ -36,15 +36,18 @@ class Arrays(Supervised):
         self.digest = _digest([*training, *validation])
 
     def identity(self) -> dict[str, Any]:
+        """The hash of the samples, the form, and the hashes of the user's functions."""
         form = {name: value for name, value in asdict(self.form).items() if name not in ("loss", "metrics")}
         metrics = {name: source(metric) for name, metric in (self.form.metrics or {}).items()}
         own = {"loss": source(self.form.loss) if callable(self.form.loss) else self.form.loss, "metrics": metrics}
         return {"task": {"name": self.name, "data": self.digest, **form, **own}}
 
     def counts(self) -> tuple[int, int]:
+        """Samples for training and for validation."""
         return len(self.training[0]), len(self.validation[0])
 
     def draw(self, T: int | None, recipe: Recipe, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The given samples, on the device."""
         (x, y), (x_validation, y_validation) = self.training, self.validation
         if not self.form.tokens:
             x, x_validation = (values.to(getattr(torch, recipe.dtype)) for values in (x, x_validation))
@@ -197,9 +200,11 @@ class Drawn(Supervised):
         return (named_task, (self.name,)) if known else super().__reduce__()
 
     def identity(self) -> dict[str, Any]:
+        """The name says all."""
         return {"task": {"name": self.name}}
 
     def draw(self, T: int | None, recipe: Recipe, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Samples for training and validation, from streams of the recipe's data seed."""
         found = []
         counts = (recipe.samples, recipe.validation)
         for count, stream, held in zip(counts, streams(recipe)[:2], (False, True), strict=True):

@@ -58,6 +58,7 @@ class FlowEstimate:
 
 
 def estimate_counting(target: Target, arch: Architecture, T: int, count: Count = "ordered") -> Counting:
+    """The counting estimate: what the target requires against what the architecture can compare."""
     if count not in COUNTS:
         raise InfoFlowError(f"expected a count among {', '.join(COUNTS)}, got {count!r}.")
     found = target.comparison(T)

@@ -47,6 +47,7 @@ class Intrinsic:
         return head_count_exponent(self.T, small, large, self.head_dim) > self.gamma
 
     def excluded(self) -> tuple[int, ...]:
+        """The dimensions that Corollary 1 excludes at this length."""
         return tuple(D for D in range(1, self.T) if 50 * D**2 <= self.T and self.excludes(D))
 
 

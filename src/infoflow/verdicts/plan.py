@@ -31,10 +31,12 @@ class Option:
 
     @property
     def arch(self) -> Architecture:
+        """It as an architecture."""
         return Architecture(self.heads, self.embed)
 
     @property
     def measures(self) -> tuple[int, int, int, int]:
+        """What plans are compared by."""
         return len(self.heads), sum(self.heads), sum(self.embed), self.parameters
 
 
@@ -53,6 +55,7 @@ class Plan(Shown):
     reasons: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
+        """As `infoflow plan --json` prints it."""
         return asdict(self)
 
     def __str__(self) -> str:

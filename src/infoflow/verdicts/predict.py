@@ -42,6 +42,7 @@ class Constructed:
 
     @classmethod
     def of(cls, offer: Offer) -> "Constructed":
+        """What the user is told of an offer."""
         return cls(offer.builder, offer.heads, offer.embed, offer.widths, offer.bound, offer.betas, offer.readout)
 
 
@@ -71,6 +72,7 @@ class Prediction(Shown):
     temperature: Temperature | None = None
 
     def to_json(self) -> dict[str, Any]:
+        """As `infoflow predict --json` prints it."""
         fields = asdict(self) | {"arch": str(self.arch)}
         if self.temperature is None:
             del fields["temperature"]
@@ -140,6 +142,7 @@ def predict(
 
 
 def check_call(target: Target, T: int, eps: float, weight_bound: float | None) -> None:
+    """Refuse a length, an error or a weight class that makes no sense."""
     target.check_length(T)
     arguments.eps(eps)
     arguments.weight_bound(weight_bound)

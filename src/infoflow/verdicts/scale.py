@@ -49,6 +49,7 @@ class Scaling(Shown):
     kind: str = "estimate"
 
     def to_json(self) -> dict[str, Any]:
+        """As `infoflow scale --json` prints it."""
         return asdict(self) | {"arch": str(self.arch)}
 
     def __str__(self) -> str:
@@ -64,6 +65,7 @@ class Scaling(Shown):
         return f"{title}\n\n{columns(head, rows)}\n\ncounting exponent positive: {last}{seen}"
 
     def figure(self) -> "Figure":
+        """Both exponents against the length."""
         series: dict[str, list[Fraction | None]] = {
             f"counting ({self.count})": [row.counting for row in self.rows],
             "cheapest flow": [row.flow for row in self.rows],

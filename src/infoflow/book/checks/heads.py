@@ -12,7 +12,7 @@ import torch
 from infoflow.architecture import Architecture
 from infoflow.book.checks.infoflow import attacked, brute_width
 from infoflow.book.density import dense_retrieval
-from infoflow.book.entry import Finding, Size
+from infoflow.book.entry import Finding, Size, times
 from infoflow.book.formulas import corollary_1_margin
 from infoflow.book.registry import registry
 from infoflow.construct.builders import build as build_network
@@ -24,14 +24,11 @@ CHECKS, checks = registry()
 Build = Callable[..., Any]
 
 
-def times(size: Size, quick: int, full: int) -> int:
-    return quick if size == "quick" else full
-
-
 def ordered_wave(X: np.ndarray) -> np.ndarray:
     """Depends on the order; Lipschitz constant at most 1 in the largest change of a coordinate."""
     weights = np.arange(1, X.shape[1] + 1) / np.arange(1, X.shape[1] + 1).sum()
-    return np.sin(X[..., 0] @ weights)
+    made: np.ndarray = np.sin(X[..., 0] @ weights)
+    return made
 
 
 @checks("heads.density")

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from infoflow.book.entry import Finding, Size
+from infoflow.book.entry import Finding, Size, times
 from infoflow.book.formulas import repaired_47
 from infoflow.book.registry import registry
 from infoflow.book.statements.proposition_two import star_rows
-from infoflow.certificates.attack import attack
+from infoflow.certificates.attack import Region, attack
 from infoflow.certificates.softmax import softmax_gap, worst_scores
 from infoflow.construct.builders import build as build_network
 from infoflow.construct.codec import codec, heaviside_by_tanh, sizes
@@ -41,16 +41,14 @@ CHECKS, checks = registry()
 Build = Callable[..., Any]
 
 
-def times(size: Size, quick: int, full: int) -> int:
-    return quick if size == "quick" else full
-
-
 def attacked(network: Any, target: Target, T: int, size: Size) -> float:
+    """The largest error found on the target's box."""
     low, high = (np.full(target.dim, edge) for edge in target.domain)
-    return attack(network, target, T, low, high, seconds=0.4 if size == "quick" else 10.0, batch=16).error
+    return attack(network, target, Region(T, low, high), seconds=0.4 if size == "quick" else 10.0, batch=16).error
 
 
 def largest_weight(network: Any) -> float:
+    """Of all parameters."""
     return max(float(p.abs().max()) for p in network.parameters())
 
 
@@ -210,6 +208,7 @@ def loop_count(
 
 @checks("infoflow.equation5")
 def equation_5(size: Size, build: Build = model_count) -> list[Finding]:
+    """The capacity formula against a brute count of drawn models."""
     rng = np.random.default_rng(0)
     wrong = 0
     for _ in range(times(size, 300, 3000)):
@@ -230,6 +229,7 @@ def equation_5(size: Size, build: Build = model_count) -> list[Finding]:
 
 @checks("infoflow.equation47")
 def equation_47(size: Size, build: Build = repaired_47) -> list[Finding]:
+    """The repaired bound is never below the count."""
     above, unequal = 0, 0
     for T, h1, h2 in product(range(1, times(size, 40, 120)), range(1, 6), range(1, 6)):
         count, bound = capacity_count(T, (h1, h2), 2), build(T, h1, h2)
@@ -242,6 +242,7 @@ def equation_47(size: Size, build: Build = repaired_47) -> list[Finding]:
 
 
 def least_heads(required: int, T: int) -> int:
+    """The fewest heads in both layers whose capacity reaches what is required."""
     return next(h for h in range(1, 20) if capacity_count(T, (h, h), 2) >= required)
 
 
@@ -317,6 +318,7 @@ def triangle(size: Size, build: Build = build_network) -> list[Finding]:
 
 
 def leaves_total(trees: tuple[ComparisonTree, ...]) -> int:
+    """Comparisons of all trees together."""
     return sum(tree.size - 1 for tree in trees)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy import ndarray
 
-from infoflow.book.entry import Finding, Size
+from infoflow.book.entry import Finding, Size, times
 from infoflow.book.registry import registry
 from infoflow.book.statements.boltzmann import (
     boltz,
@@ -31,10 +31,6 @@ from infoflow.construct.rank_one.scales import paper_gap
 from infoflow.construct.rank_one.separation import same_token_gap, separation
 
 CHECKS, checks = registry()
-
-
-def times(size: Size, quick: int, full: int) -> int:
-    return quick if size == "quick" else full
 
 
 @checks("rank1.theorem1")
@@ -94,6 +90,7 @@ def lemma_1(size: Size, build: Callable[..., float] = gap_bound) -> list[Finding
 
 
 def tokens_of(seed: int, m: int, d: int) -> ndarray:
+    """m normal tokens."""
     return np.random.default_rng(seed).normal(size=(m, d))
 
 
@@ -152,6 +149,7 @@ def vectors(size: Size, low: float) -> Iterator[tuple[ndarray, int]]:
 
 
 def moved(a: ndarray, i: int, step: float) -> float:
+    """The Boltzmann operator with one entry moved."""
     b = a.copy()
     b[i] += step
     return float(boltz(b))
@@ -229,9 +227,11 @@ def lemma_7(size: Size, build: Callable[..., float] = gap_bound) -> list[Finding
 
 
 def distinct(V: int, d: int, n: int, N: int, seed: int = 0) -> ndarray:
+    """N sequences of n different tokens of a vocabulary of V."""
     rng = np.random.default_rng(seed)
     vocabulary = rng.normal(size=(V, d))
-    return vocabulary[np.array([rng.choice(V, n, replace=False) for _ in range(N)])]
+    made: ndarray = vocabulary[np.array([rng.choice(V, n, replace=False) for _ in range(N)])]
+    return made
 
 
 def least_distance(ids: ndarray, classes: ndarray) -> float:
@@ -279,6 +279,7 @@ def theorem_2(size: Size, build: Callable[..., ContextMap] = ContextMap.fit) -> 
 
 
 def forward(made: Any, X: ndarray, mask: ndarray | None = None) -> ndarray:
+    """What the memoriser's network computes."""
     visible = None if mask is None else torch.from_numpy(mask)
     with torch.no_grad():
         out: ndarray = made.memory.network(torch.from_numpy(X), visible=visible).numpy()

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from infoflow.book.entry import Finding, Size
+from infoflow.book.entry import Finding, Size, times
 from infoflow.book.registry import registry
 from infoflow.book.statements.counts import counted, formula, head_formula
 from infoflow.book.statements.exact_products import exact_product
@@ -34,20 +34,18 @@ F64 = torch.float64
 Build = Callable[..., Any]
 
 
-def times(size: Size, quick: int, full: int) -> int:
-    return quick if size == "quick" else full
-
-
 def uniform(seed: int, *shape: int) -> Tensor:
     """In [-1, 1]."""
     return 2 * torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=F64) - 1
 
 
 def normal(seed: int, *shape: int) -> Tensor:
+    """Normal numbers of a seed."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
 
 
 def largest(values: Tensor) -> float:
+    """The largest absolute value; NaN counts as infinite."""
     return float(torch.nan_to_num(values.abs(), nan=math.inf).max())
 
 
@@ -90,7 +88,8 @@ def through_matrices(head: Any, z: Tensor, d: int = 1) -> Tensor:
     """The head's explicit matrices at the pre-activations z, token by token in blocks of n."""
     n = head.n
     blocks = torch.cat([z, z[:1].expand(-len(z) % n)]).reshape(-1, 1, n)
-    return head.explicit(blocks).reshape(-1)[: len(z)]
+    made: Tensor = head.explicit(blocks).reshape(-1)[: len(z)]
+    return made
 
 
 @checks("softmax.3.4")
@@ -246,21 +245,25 @@ def grid_findings(size: Size, build: Build, variant: str, scalar: bool) -> list[
 
 @checks("softmax.3.12")
 def lemma_3_12(size: Size, build: Build = grid_approximator) -> list[Finding]:
+    """Scalar functions by two layers."""
     return grid_findings(size, build, "two-layer", scalar=True)
 
 
 @checks("softmax.3.13")
 def lemma_3_13(size: Size, build: Build = grid_approximator) -> list[Finding]:
+    """Scalar functions by one layer and a softmax."""
     return grid_findings(size, build, "one-layer-softmax", scalar=True)
 
 
 @checks("softmax.3.14")
 def theorem_3_14(size: Size, build: Build = grid_approximator) -> list[Finding]:
+    """Sequence functions by two layers."""
     return grid_findings(size, build, "two-layer", scalar=False)
 
 
 @checks("softmax.3.15")
 def corollary_3_15(size: Size, build: Build = grid_approximator) -> list[Finding]:
+    """Sequence functions by one layer and a softmax."""
     return grid_findings(size, build, "one-layer-softmax", scalar=False)
 
 
@@ -323,6 +326,7 @@ def theorem_d1(size: Size, build: Build = in_context_truncated_linear) -> list[F
 
 
 def problem(name: str, d: int = 3, n: int = 20) -> DescentProblem:
+    """A small regression, or classification for the logistic loss."""
     x = normal(0, d, n) / d**0.5
     y = normal(1, d) @ x + 0.3 * normal(2, n)
     return DescentProblem(x, torch.sign(y) if name == "logistic" else y, torch.zeros(d, dtype=F64))
@@ -348,22 +352,26 @@ def theorem_d4(size: Size, build: Build = in_context_gd) -> list[Finding]:
 
 
 def activation(head: Any, exact: Callable[[Tensor], Tensor], most: float, eps: float, size: Size) -> list[Finding]:
+    """The head's error against the activation it stands for, over eps."""
     z = torch.linspace(-3, most, times(size, 1001, 10_001), dtype=F64)
     return [Finding("largest error over eps", largest(through_matrices(head, z) - exact(z)) / eps, "at most", 1 + 1e-9)]
 
 
 @checks("softmax.H.1")
 def example_h1(size: Size, build: Build = relu) -> list[Finding]:
+    """ReLU."""
     return activation(build([1.0], 0.0, 4.0, 0.1), torch.relu, 4.0, 0.1, size)
 
 
 @checks("softmax.H.2")
 def example_h2(size: Size, build: Build = hard_tanh) -> list[Finding]:
+    """Hard tanh."""
     return activation(build([1.0], 0.0, 0.1), lambda z: z.clamp(-1, 1), 3.0, 0.1, size)
 
 
 @checks("softmax.H.3")
 def example_h3(size: Size, build: Build = clipped_relu) -> list[Finding]:
+    """Clipped ReLU."""
     return activation(build([1.0], 0.0, 2.0, 0.1), lambda z: z.clamp(0, 2), 5.0, 0.1, size)
 
 

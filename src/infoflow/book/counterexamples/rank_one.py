@@ -21,6 +21,7 @@ from infoflow.construct.rank_one.separation import separation
 
 
 def relu(x: float) -> float:
+    """max(x, 0)."""
     return max(x, 0.0)
 
 

@@ -26,6 +26,7 @@ F64 = torch.float64
 
 
 def tensor(values: object) -> Tensor:
+    """In float64."""
     return torch.tensor(values, dtype=F64)
 
 

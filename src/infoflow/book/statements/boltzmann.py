@@ -32,29 +32,34 @@ class Statement:
 
     @property
     def holds(self) -> bool:
+        """The inequality, where its hypothesis is met."""
         return not self.hypothesis or self.left > self.right
 
 
 def softmax(a: Float[ndarray, "... n"]) -> Float[ndarray, "... n"]:
     """Shifted by the maximum; -inf (a masked key) has weight 0."""
     weights = np.exp(a - a.max(-1, keepdims=True))
-    return weights / weights.sum(-1, keepdims=True)
+    made: ndarray = weights / weights.sum(-1, keepdims=True)
+    return made
 
 
 def boltz(a: Float[ndarray, "... n"]) -> Float[ndarray, " ..."]:
     """sum_i a_i softmax(a)_i; a masked entry (-inf) contributes 0, as 0 * (-inf) = 0 in (133)."""
-    return (np.where(np.isneginf(a), 0.0, a) * softmax(a)).sum(-1)
+    made: ndarray = (np.where(np.isneginf(a), 0.0, a) * softmax(a)).sum(-1)
+    return made
 
 
 def boltz_grad(a: Float[ndarray, "... n"]) -> Float[ndarray, "... n"]:
     """Decreasing in a_i exactly when a_i < boltz(a) - 1."""
-    return softmax(a) * (1 + a - boltz(a)[..., None])
+    made: ndarray = softmax(a) * (1 + a - boltz(a)[..., None])
+    return made
 
 
 def boltz_hess(a: Float[ndarray, "... n"]) -> Float[ndarray, "... n"]:
     """The diagonal of the Hessian."""
     p = softmax(a)
-    return p * ((1 - 2 * p) * (1 + a - boltz(a)[..., None]) + 1)
+    made: ndarray = p * ((1 - 2 * p) * (1 + a - boltz(a)[..., None]) + 1)
+    return made
 
 
 def largest_drop(n: int) -> float:

@@ -12,6 +12,8 @@ from infoflow.errors import InfoFlowError
 
 @dataclass(frozen=True)
 class Counts:
+    """Heads, dense weights and nonzero weights of a construction."""
+
     heads: int
     dense: int
     nonzero: int

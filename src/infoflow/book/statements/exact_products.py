@@ -32,6 +32,7 @@ def padded(X: Float[Tensor, "... d n"]) -> Float[Tensor, "... rows n_1"]:
 
 
 def positive_head(A: Float[Tensor, "out d"], B: Float[Tensor, "n n"], T: float, sign: float = 1.0) -> SoftmaxHead:
+    """The head that computes A X B for a positive B."""
     d, n = A.shape[1], len(B)
     sums = B.sum(0)
     M = float(sums.max())
@@ -45,6 +46,8 @@ def positive_head(A: Float[Tensor, "out d"], B: Float[Tensor, "n n"], T: float, 
 
 @dataclass(frozen=True)
 class ExactProduct:
+    """A X B for any B as a difference of products with positive matrices."""
+
     A: Float[Tensor, "out d"]
     B: Float[Tensor, "n n"]
     radius: float  # sup |X| entry by entry
@@ -53,6 +56,7 @@ class ExactProduct:
 
     @property
     def parts(self) -> list[tuple[float, Float[Tensor, "n n"]]]:
+        """Signs and positive matrices whose signed sum is B."""
         if bool((self.B > 0).all()):
             return [(1.0, self.B)]
         c = max(float(self.B.abs().max()), 1.0)
@@ -60,6 +64,7 @@ class ExactProduct:
 
     @property
     def heads(self) -> list[SoftmaxHead]:
+        """One for each part."""
         return [positive_head(self.A, part, self.T, sign) for sign, part in self.parts]
 
     @property
@@ -69,6 +74,7 @@ class ExactProduct:
 
     @property
     def rounding(self) -> float:
+        """How far float64 may be off."""
         total, n = 0.0, len(self.B)
         for _, part in self.parts:
             M = float(part.sum(0).max())
@@ -78,6 +84,7 @@ class ExactProduct:
 
     @cached_property
     def certificate(self) -> Certificate:
+        """The padding column's weight and rounding, added up."""
         n = len(self.B)
         largest = sum(float(part.sum(0).max()) for _, part in self.parts)
         padding = 3 * largest * n * self.size * math.exp(-self.T * n * math.log(2))
@@ -95,16 +102,19 @@ class ExactProduct:
         return total
 
     def fast(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... out n_1"]:
+        """A X times what the softmaxes mix, without the heads."""
         self._check(X)
         return self.A @ X @ self.mixing
 
     __call__ = fast
 
     def explicit(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... out n_1"]:
+        """The values through the heads."""
         self._check(X)
         return attend(self.heads, padded(X))
 
     def target(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... out n_1"]:
+        """A X B, and a zero for the padding column."""
         product = self.A @ X @ self.B
         return torch.cat([product, product.new_zeros(*product.shape[:-1], 1)], -1)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from infoflow.certificates.attack import attack
+from infoflow.certificates.attack import Region, attack
 from infoflow.construct.builders import build
 from infoflow.flow.counting import smallest_set, token_capacity
 from infoflow.targets.named import star
@@ -68,7 +68,7 @@ def star_rows(
                 config.widths,
                 max(config.betas),
                 network.header["certificate"]["bound"],
-                attack(network, target, T, low, high, seconds=seconds, seed=seed, batch=16).error,
+                attack(network, target, Region(T, low, high), seconds=seconds, seed=seed, batch=16).error,
                 smallest_set(required, T, config.heads, dimension=3),
                 max(token_capacity(config.heads, T)[:-1]),
             )

@@ -52,6 +52,7 @@ class ReluAttention:
 
     @property
     def heads(self) -> tuple[int, ...]:
+        """Of every layer."""
         _, n, N = self.sizes
         return (n + 1, n + 1, 2 * N) if self.layers == 3 else (n * n + 1, 2 * N)
 
@@ -62,6 +63,7 @@ class ReluAttention:
 
     @cached_property
     def certificate(self) -> Certificate:
+        """Sigmoid for step, other keys and rounding, added up."""
         _, n, N = self.sizes
         parts = {
             "sigmoid for step": N * GAP / self.beta,
@@ -74,9 +76,11 @@ class ReluAttention:
         return Certificate(claim, bound, "float64 with rounding allowance", parts=parts)
 
     def preactivations(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... N n"]:
+        """What the ReLUs see."""
         return (torch.einsum("ikjd,...dj->...ik", self.w, X) + self.bias).mT
 
     def target(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... n"]:
+        """The ReLU network itself."""
         return (self.signs.mT * torch.relu(self.preactivations(X))).sum(-2)
 
     def fast(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... n"]:
@@ -95,6 +99,7 @@ class ReluAttention:
     __call__ = fast
 
     def first_layer(self) -> list[SoftmaxHead]:
+        """Heads that gather w.x of every neuron."""
         d, n, N = self.sizes
         heads = []
         for j in range(n):
@@ -105,6 +110,7 @@ class ReluAttention:
         return [*heads, _identity(d, n, n * N)]
 
     def second_layer(self) -> list[SoftmaxHead]:
+        """Heads that sum them with the bias."""
         _, n, N = self.sizes
         rows = n * N
         heads = []
@@ -153,6 +159,7 @@ class ReluAttention:
         return heads
 
     def explicit(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... n"]:
+        """The values through every layer."""
         self._check(X)
         Z = padded(X)
         first = [self.first_layer(), self.second_layer()] if self.layers == 3 else [self.merged_layer()]
@@ -161,6 +168,7 @@ class ReluAttention:
         return Z[..., 0, :-1]
 
     def attack(self, seed: int = 0, seconds: float = 5.0) -> float:
+        """The largest error found on drawn inputs."""
         generator = torch.Generator().manual_seed(seed)
         d, n, _ = self.sizes
         count = max(16, min(4000, int(seconds * 1e7 / self.w.numel())))
@@ -198,6 +206,7 @@ def _identity(rows_before: int, n: int, rows_after: int) -> SoftmaxHead:
 def relu_attention(
     w: Tensor, bias: Tensor, signs: Tensor, *, beta: float = 500.0, radius: float = 1.0, layers: int = 3
 ) -> ReluAttention:
+    """Build it from the weights of a ReLU network, in two or three layers."""
     weights, shift, outer = (torch.as_tensor(value, dtype=torch.float64) for value in (w, bias, signs))
     if weights.ndim != 4 or weights.shape[0] != weights.shape[2] or shift.shape != weights.shape[:2]:
         raise InfoFlowError(

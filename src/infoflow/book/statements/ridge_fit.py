@@ -30,7 +30,8 @@ def directions(N: int, J: int, seed: int = 0) -> Float[Tensor, "J N"]:
     pairs = [eye[i] + sign * eye[j] for i in range(N) for j in range(i) for sign in (1, -1)]
     random = torch.randn(J, N, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     chosen = torch.cat([eye, torch.stack(pairs), random])[:J]
-    return chosen / chosen.norm(dim=1, keepdim=True)
+    made: Tensor = chosen / chosen.norm(dim=1, keepdim=True)
+    return made
 
 
 def fit_ridge_relu(

@@ -47,6 +47,7 @@ def _twins(made: Any) -> dict[str, Any]:
 
 
 def text(report: dict[str, Any]) -> str:
+    """The report in words."""
     lines = [
         f"codec {report['m']} -> {report['n']} -> {report['m']}, {report['activation']} units, eps {report['eps']:g}",
         f"  {report['bits']} bits a coordinate, {report['latent_bits']} bits a latent",

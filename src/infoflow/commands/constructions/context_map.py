@@ -17,6 +17,7 @@ def run(options: dict[str, Any], out: Path, seed: int) -> dict[str, Any]:
 
 
 def text(report: dict[str, Any]) -> str:
+    """The report in words."""
     kept = "and float64 keeps them apart" if report["float64"] else "but float64 cannot tell them apart"
     return "\n".join(
         [

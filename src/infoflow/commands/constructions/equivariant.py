@@ -45,6 +45,7 @@ def _number(value: float | None) -> str:
 
 
 def text(report: dict[str, Any]) -> str:
+    """The report in words."""
     widths = report["widths"]
     return "\n".join(
         [

@@ -45,6 +45,7 @@ def run(options: dict[str, Any], out: Path, seed: int) -> dict[str, Any]:
 
 
 def text(report: dict[str, Any]) -> str:
+    """The report in words."""
     heads = report["heads"]
     bound = "none (no modulus of continuity)" if report["bound"] is None else f"{report['bound']:.4g}"
     lines = [

@@ -46,6 +46,7 @@ def run(options: dict[str, Any], out: Path, seed: int) -> dict[str, Any]:
 
 
 def text(report: dict[str, Any]) -> str:
+    """The report in words."""
     bound = "none" if report["bound"] is None else f"{report['bound']:.4g}"
     weights = ", ".join(f"{float(value):.6g}" for value in report["w"][:8])
     lines = [

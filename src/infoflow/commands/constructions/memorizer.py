@@ -58,6 +58,7 @@ def _report(made: Any, out: Path) -> dict[str, Any]:
 
 
 def text(report: dict[str, Any]) -> str:
+    """The report in words."""
     count = report["parameters"]
     lines = [
         f"memoriser: {report['contexts']} contexts, {report['wrong']} wrong, largest error {report['max_error']:.3g} "

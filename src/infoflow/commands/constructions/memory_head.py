@@ -28,6 +28,7 @@ def run(options: dict[str, Any], out: Path, seed: int) -> dict[str, Any]:
 
 
 def text(report: dict[str, Any]) -> str:
+    """The report in words."""
     attacked = "not attacked" if report["attacked"] is None else f"found {report['attacked']:.4g}"
     counts = f"{report['parameters']:,} dense, {report['parameters_merged']:,} that are not 0 by construction, "
     return "\n".join(

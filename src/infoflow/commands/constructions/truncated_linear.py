@@ -47,6 +47,7 @@ def run(options: dict[str, Any], out: Path, seed: int) -> dict[str, Any]:
 
 
 def text(report: dict[str, Any]) -> str:
+    """The report in words."""
     heads = "one head" if report["heads"] == 1 else f"{report['heads']} heads"
     lines = [
         f"Range_[{report['a']:g}, {report['b']:g}](w.x + t), {heads}, {report['p']} anchors, beta {report['beta']:.4g}",

@@ -79,7 +79,7 @@ def rounding_bound(contexts: Contexts, head: RankOneHead) -> float:
     if e > 0.5:
         return 2 * P
     h = math.expm1(e) + 8 * UNIT
-    return P * (h / (1 - h) + 2 * gamma(n + 2)) * (1 + 1e-9) + dp + n * 2.0**-1022 * P + (n + 2) * TINY
+    return float(P * (h / (1 - h) + 2 * gamma(n + 2)) * (1 + 1e-9) + dp + n * 2.0**-1022 * P + (n + 2) * TINY)
 
 
 def projected(contexts: Contexts, direction: Float[ndarray, " d"], head_size: int) -> tuple[float, float]:
@@ -259,7 +259,8 @@ class _Minors:
         if (one, other) not in self.seen:
             value, centre = self._difference(one, other)
             self.seen[one, other], self.seen[other, one] = (value, centre), (-value, centre)
-        return self.seen[one, other]
+        made: tuple[Any, Any] = self.seen[one, other]
+        return made
 
     def _difference(self, one: int, other: int) -> tuple[Any, Any]:
         library = _flint()

@@ -27,18 +27,21 @@ class Movable(Protocol):
         """Ids have to differ within a group."""
 
     @property
-    def ids(self) -> Float[ndarray, " M"]: ...
+    def ids(self) -> Float[ndarray, " M"]:
+        """The numbers that must lie apart."""
 
     @property
     def size(self) -> float:
         """What gaps are measured against."""
 
-    def jacobian(self, at: Int[ndarray, " k"]) -> Float[ndarray, "k P"]: ...
+    def jacobian(self, at: Int[ndarray, " k"]) -> Float[ndarray, "k P"]:
+        """Of the ids at these places, by the weights."""
 
     def extremes(self) -> tuple[Float[ndarray, "e P"], Float[ndarray, " e"]]:
         """rows, room: while rows @ y <= room the size does not grow, to first order."""
 
-    def moved(self, y: Float[ndarray, " P"]) -> Self: ...
+    def moved(self, y: Float[ndarray, " P"]) -> Self:
+        """The same with its weights moved by y."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +53,13 @@ class Neighbours:
 
     @classmethod
     def of(cls, groups: Int[ndarray, " M"], ids: Float[ndarray, " M"]) -> "Neighbours":
+        """The ids sorted within their groups, and the gaps between neighbours."""
         order = np.lexsort((ids, groups))
         return cls(order, np.where(np.diff(groups[order]) == 0, np.diff(ids[order]), np.inf))
 
     @property
     def smallest(self) -> float:
+        """The smallest gap."""
         return float(self.gaps.min(initial=np.inf))
 
 

@@ -79,6 +79,7 @@ class ContextMap:
 
     @property
     def amplitude(self) -> float:
+        """The norm of the head's output vector."""
         return float(np.linalg.norm(self.head.output))
 
     @property
@@ -97,6 +98,7 @@ class ContextMap:
 
     @property
     def gap(self) -> float:
+        """The smallest distance of two ids; 0 where float64 cannot hold it."""
         return 10.0**self.log10_gap if self.log10_gap > -300 else 0.0
 
     @property
@@ -134,6 +136,7 @@ class ContextMap:
         return np.where((label >= 0)[..., None], ids, 0.0)
 
     def to_json(self) -> dict[str, Any]:
+        """What the command prints of it."""
         return {
             "scale": self.scale,
             "contexts": self.contexts.size,

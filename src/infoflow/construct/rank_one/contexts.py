@@ -39,10 +39,12 @@ class Contexts:
 
     @property
     def size(self) -> int:
+        """Classes."""
         return len(self.query)
 
     @property
     def length(self) -> int:
+        """Places of a sequence."""
         return int(self.tokens.shape[1])
 
     def place(self, flat: int) -> str:
@@ -51,6 +53,7 @@ class Contexts:
         return f"sequence {sequence + 1} position {position + 1}"
 
     def refuse_proportional(self) -> None:
+        """Refuse data with two multisets that no head can tell apart, and name them."""
         if self.proportional is not None:
             one, other = self.proportional
             raise InfoFlowError(

@@ -68,6 +68,7 @@ class Equivariant:
 
     @property
     def classes(self) -> int:
+        """(token, multiset) classes it tells apart."""
         return len(self.ids)
 
     @property
@@ -109,7 +110,8 @@ def approximate_equivariant(
     cells = D**d
     _check_classes(cells * math.comb(cells + n - 2, n - 1), d, n, D)
     grid = cell_corners(d, D)
-    return _approximate(f, grid_contexts(grid, n), grid, d, n, D, labels, delta, box, positions=False)
+    points = _points(grid, D, labels, box)
+    return _approximate(f, grid_contexts(grid, n), points, D, delta, box, positions=False)
 
 
 def approximate_function(
@@ -129,7 +131,8 @@ def approximate_function(
     cells = [np.arange(len(grid)) + place * len(grid) for place in range(n)]
     sequences = np.array(list(product(*cells)), dtype=np.int64)
     contexts = contexts_of(shifted, sequences, "none")
-    return _approximate(f, contexts, np.tile(grid, (n, 1)), d, n, D, labels, delta, box, positions=True)
+    points = _points(np.tile(grid, (n, 1)), D, labels, box)
+    return _approximate(f, contexts, points, D, delta, box, positions=True)
 
 
 def cell_corners(d: int, D: int) -> Float[ndarray, "cells d"]:
@@ -137,19 +140,22 @@ def cell_corners(d: int, D: int) -> Float[ndarray, "cells d"]:
     return np.array(list(product(range(1, D + 1), repeat=d)))[:, ::-1] / D
 
 
+def _points(corners: Float[ndarray, "tokens d"], D: int, labels: str, box: tuple[float, float]) -> ndarray:
+    """Where f is asked: the centre or the corner of each cell, in the box."""
+    return box[0] + (box[1] - box[0]) * (corners - (1 / (2 * D) if labels == "centre" else 0.0))
+
+
 def _approximate(
     f: Function,
     contexts: Contexts,
-    corners: Float[ndarray, "tokens d"],
-    d: int,
-    n: int,
+    points: Float[ndarray, "tokens d"],
     D: int,
-    labels: str,
     delta: float | None,
     box: tuple[float, float],
     positions: bool,
 ) -> Equivariant:
-    """The network whose tokens after F1 and positions are those of `contexts`; `corners` are their cells."""
+    """The network whose tokens after F1 and positions are those of `contexts`; f is taken at `points`."""
+    d, n = points.shape[1], contexts.length
     line = float(D) ** np.arange(d)
     beta, amplitude, t = _place_ids(contexts, line, n)
     low, high = box
@@ -158,7 +164,6 @@ def _approximate(
     delta = delta or ramp_width(d, n, D, reach, float(np.diff(np.sort(t)).min(initial=1.0)))
     if not 0 < delta < 1 / (2 * D):
         raise InfoFlowError(f"expected ramps narrower than half a cell, 0 < delta < {1 / (2 * D):.3g}, got {delta}.")
-    points = low + (high - low) * (corners - (1 / (2 * D) if labels == "centre" else 0.0))
     values = _labels(f, contexts, points)
     network = _network(d, D, contexts.size, n if positions else 0)
     if network.position is not None:
@@ -353,7 +358,8 @@ def l2_error(net: Equivariant, f: Function, points: int = 20_000, seed: int = 0)
 
 
 def _mean_product(X: Float[ndarray, "k n d"]) -> Float[ndarray, "k n d"]:
-    return X * X.mean(1, keepdims=True)
+    made: ndarray = X * X.mean(1, keepdims=True)
+    return made
 
 
 def _wave(X: Float[ndarray, "k n d"]) -> Float[ndarray, "k n d"]:

@@ -101,6 +101,7 @@ class CertifiedEquivariant:
 
     @cached_property
     def certificate(self) -> Certificate:
+        """The bound of the step function it is, for what was asked."""
         return certificate_of(self.built).limited_to(self.asked)
 
     def save(self, path: str | Path) -> Path:
@@ -132,6 +133,7 @@ class CertifiedEquivariant:
 
 
 def save_equivariant(net: Equivariant, function: str, labels: str, path: str | Path) -> Path:
+    """Write the network with the text of its function; `load` computes the bound again."""
     header: dict[str, Any] = {"config": net.network.config.to_json(), "function": function, "labels": labels}
     certificate = certificate_of(net)
     header |= {"n": net.n, "D": net.D, "delta": net.delta, "eps": certificate.claim.limit}

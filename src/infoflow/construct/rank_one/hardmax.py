@@ -165,6 +165,7 @@ def run(options: dict[str, Any], seed: int = 0) -> dict[str, Any]:
 
 
 def text(report: dict[str, Any]) -> str:
+    """The collision, or why there is none, in words."""
     if not report["collision"]:
         return (
             f"n = {report['n']}: no collision. Theorem 1 is false here: a hardmax layer whose heads see maximum, "

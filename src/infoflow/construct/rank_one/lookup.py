@@ -31,7 +31,8 @@ class Lookup:
         piece = np.searchsorted(self.knots, t, side="right") - 1
         at = np.maximum(piece, 0)
         step = np.where(piece < 0, 0.0, t - self.knots[at])
-        return self.values[at] + self.slopes[at] * step[:, None]
+        made: ndarray = self.values[at] + self.slopes[at] * step[:, None]
+        return made
 
 
 def integers(values: ndarray) -> list[int]:

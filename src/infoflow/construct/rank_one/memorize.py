@@ -63,6 +63,7 @@ class Memorizer:
         return stored_memorizer(self)
 
     def parameters(self) -> dict[str, int]:
+        """Its weights, and those the theorem counts."""
         places = int((self.contexts.tokens >= 0).sum())  # nN, or the sum of the lengths
         return parameter_counts(self.memory.dim, self.memory.head_size, places, self.contexts.size)
 
@@ -246,7 +247,7 @@ def class_labels(contexts: Contexts, labels: Int[ndarray, "places k"]) -> Int[nd
     of = contexts.class_of.ravel()[places]
     index = np.full(contexts.tokens.size, -1)
     index[places] = np.arange(len(places))
-    chosen = labels[index[contexts.first]]
+    chosen: ndarray = labels[index[contexts.first]]
     clash = np.flatnonzero((labels != chosen[of]).any(1))
     if len(clash):
         at = int(clash[0])
@@ -277,7 +278,7 @@ def _readout_error(contexts: Contexts, head: RankOneHead, readout: Float[ndarray
     d = vocabulary.shape[1]
     underflow = TINY * (d + 8 * head.size * (1 + largest) * float(w.sum()))
     average = float(w @ np.abs(head.output)) * rounding_bound(contexts, head)
-    return average + 2 * gamma(d + head.size + 6) * size + underflow
+    return float(average + 2 * gamma(d + head.size + 6) * size + underflow)
 
 
 def state_error(contexts: Contexts, head: RankOneHead) -> float:

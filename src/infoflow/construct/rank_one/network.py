@@ -68,10 +68,12 @@ class Memory:
 
     @property
     def dim(self) -> int:
+        """Numbers a token."""
         return self.network.config.dim
 
     @property
     def head_size(self) -> int:
+        """Rows of the head's matrices."""
         return self.network.config.head_dims[0]
 
     @classmethod
@@ -141,13 +143,15 @@ class Memory:
 
     def class_states(self, contexts: Contexts) -> Float[ndarray, "M d"]:
         """H at the first place of every class."""
-        return self.place_states(contexts)[contexts.first]
+        made: ndarray = self.place_states(contexts)[contexts.first]
+        return made
 
     def lookup_output(self, states: Float[ndarray, "k d"]) -> Float[ndarray, "k d"]:
         """H + table(w.h), O(log m) per token: the function of the dense module."""
         assert self.lookup is not None
         assert self.readout is not None
-        return states + self.lookup(states @ self.readout)
+        made: ndarray = states + self.lookup(states @ self.readout)
+        return made
 
     def dense_output(self, states: Float[ndarray, "k d"]) -> Float[ndarray, "k d"]:
         """The feed-forward block with its skip, in tiles of tokens and units that stay in cache."""
@@ -162,7 +166,8 @@ class Memory:
                     part = slice(unit, unit + TILE[1])
                     hidden = torch.addmm(first.bias[part], tokens, first.weight[part].T).relu_()
                     total.addmm_(hidden, last.weight[:, part].T)
-        return out.numpy()
+        made: ndarray = out.numpy()
+        return made
 
     def module_output(self, states: Float[ndarray, "k d"]) -> Float[ndarray, "k d"]:
         """The same by the module itself, whose sums run over all units at once: for a few tokens."""

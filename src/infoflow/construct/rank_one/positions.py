@@ -35,7 +35,8 @@ def random_encoding(n: int, vocabulary: Float[ndarray, "m d"], seed: int) -> Flo
     """Small and random, 0.3 standard deviations of the tokens: enough in practice."""
     spread = vocabulary.std(0)
     unit = np.where(spread > 0, spread, np.abs(vocabulary).max(0))
-    return 0.3 * unit * np.random.default_rng(seed).standard_normal((n, vocabulary.shape[1]))
+    made: ndarray = 0.3 * unit * np.random.default_rng(seed).standard_normal((n, vocabulary.shape[1]))
+    return made
 
 
 def encoding(

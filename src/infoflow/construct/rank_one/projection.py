@@ -30,7 +30,8 @@ class Projection:
     method: str
 
     def __call__(self, tokens: Float[ndarray, "m d"]) -> Float[ndarray, " m"]:
-        return tokens @ self.vector
+        made: ndarray = tokens @ self.vector
+        return made
 
 
 def lemma_constant(m: int, d: int) -> float:
@@ -64,6 +65,7 @@ def key_quality(p: Float[ndarray, " m *k"]) -> Float[ndarray, " *k"]:
 
 
 def query_quality(q: Float[ndarray, " m *k"]) -> Float[ndarray, " *k"]:
+    """min |q| / max |q| of every column: how evenly a direction sees the tokens."""
     size = np.abs(q)
     quality: ndarray = size.min(0) / size.max(0)
     return quality

@@ -83,11 +83,13 @@ class SavedMap(SavedRankOne):
 
     @cached_property
     def averages(self) -> Float[ndarray, " M"]:
+        """What the stored head computes for every class."""
         vocabulary = self.contexts.vocabulary
         return attention_average(self.contexts, vocabulary @ self.head.key, vocabulary @ self.head.query)
 
     @cached_property
     def certificate(self) -> Certificate:
+        """The gap of the stored ids, certified again."""
         pair = same_token_gap(self.contexts.query, self.averages)
         found = certify_gap(self.contexts, self.head, self.averages, pair.gap if pair else None)
         log10_gap = ids_apart(self.contexts, self.head, found)
@@ -114,6 +116,8 @@ class SavedMap(SavedRankOne):
 
 @dataclass
 class SavedMemorizer(SavedRankOne):
+    """A memoriser as its file holds it: labels and inputs beside the network."""
+
     labels: Int[ndarray, "M d"]
     inputs: Float[ndarray, "N n d"]  # what the network takes: tokens before the position table, 0 behind the end
 
@@ -124,6 +128,7 @@ class SavedMemorizer(SavedRankOne):
 
     @cached_property
     def certificate(self) -> Certificate:
+        """The largest error on the stored data, proved again."""
         found = certificate_of(self.memory, self.contexts, self.head, self.labels)
         return found.limited_to(asked_of(self.header))
 
@@ -156,6 +161,7 @@ def _tensors(network: Transformer, contexts: Contexts) -> dict[str, Tensor]:
 
 
 def save_memorizer(made: Memorizer, path: str | Path) -> Path:
+    """Write the network, its contexts, labels and inputs."""
     network = made.memory.network
     tensors = _tensors(network, made.contexts)
     tensors["data.labels"] = torch.from_numpy(made.labels.astype(np.float64))
@@ -175,6 +181,7 @@ def stored_memorizer(made: Memorizer) -> SavedMemorizer:
 
 
 def save_map(network: Transformer, contexts: Contexts, header: dict[str, Any], path: str | Path) -> Path:
+    """Write the network and the contexts it tells apart."""
     about = {"config": network.config.to_json(), **header}
     return files.write(path, "context_map", _tensors(network, contexts), about)
 
@@ -195,7 +202,7 @@ def load_memorizer(tensors: dict[str, Tensor], header: dict[str, Any]) -> SavedM
 def _inputs(network: Transformer, contexts: Contexts, stored: Tensor | None) -> Float[ndarray, "N n d"]:
     """What the network takes, so that it sees exactly the tokens of the data behind its position table."""
     real = (contexts.tokens >= 0)[..., None]
-    seen = contexts.vocabulary[contexts.tokens] * real
+    seen: ndarray = contexts.vocabulary[contexts.tokens] * real
     if network.position is None:
         if stored is not None:
             raise InfoFlowError("expected no data.inputs in a memoriser without positions; the file is damaged.")

@@ -34,6 +34,7 @@ LOGITS = np.geomspace(0.1, 60, 16)
 
 
 def largest_set(contexts: Contexts) -> int:
+    """The size of the largest multiset."""
     return int((contexts.members >= 0).sum(1).max())
 
 
@@ -41,7 +42,7 @@ def paper_scale(contexts: Contexts, apart: Separation) -> float:
     """(29) with the separation measured on the data."""
     m, d = contexts.vocabulary.shape
     delta = 2 * math.log(largest_set(contexts)) + 3
-    return (m + 1) ** 4 * (math.pi * d / 8) * delta / (min(apart.distance, 2 * apart.largest) * apart.smallest)
+    return float((m + 1) ** 4 * (math.pi * d / 8) * delta / (min(apart.distance, 2 * apart.largest) * apart.smallest))
 
 
 def paper_gap(contexts: Contexts, apart: Separation) -> float:
@@ -53,7 +54,7 @@ def paper_gap(contexts: Contexts, apart: Separation) -> float:
         return math.log10(eps / 2)
     volume = (m + 1) ** 4 * (2 * L + 3) * math.pi * d
     front = 2 * L**2 * eps**2 * apart.smallest / (apart.largest**2 * volume)
-    return math.log10(front) - volume * apart.largest**2 / (4 * eps * apart.smallest) / math.log(10)
+    return float(math.log10(front) - volume * apart.largest**2 / (4 * eps * apart.smallest) / math.log(10))
 
 
 Directions = tuple[Float[ndarray, " d"], Float[ndarray, " d"]]
@@ -70,11 +71,13 @@ def paper_directions(contexts: Contexts, seed: int) -> Directions:
 
 
 def sufficient_directions(contexts: Contexts, seed: int) -> Directions:
+    """A key and a query direction that keep all tokens apart."""
     key = find_projection(contexts.vocabulary, "key", seed=seed).vector
     return key, find_projection(contexts.vocabulary, "query", seed=seed + 1).vector
 
 
 def sufficient_scale(contexts: Contexts, key: ndarray, query: ndarray) -> float:
+    """The inverse temperature at which the theorem's proof goes through."""
     p, q = np.sort(contexts.vocabulary @ key), np.abs(contexts.vocabulary @ query)
     gap = float(np.diff(p).min()) if len(p) > 1 else math.inf
     if gap == 0 or q.min() == 0:
@@ -95,15 +98,18 @@ class MovableHead:
 
     @property
     def groups(self) -> Int[ndarray, " M"]:
+        """Only classes of one token must lie apart."""
         return self.contexts.query
 
     @cached_property
     def ids(self) -> Float[ndarray, " M"]:
+        """The averages of every class."""
         vocabulary = self.contexts.vocabulary
         return attention_average(self.contexts, vocabulary @ self.key, vocabulary @ self.query)
 
     @cached_property
     def size(self) -> float:
+        """The largest key."""
         return float(np.abs(self.contexts.vocabulary @ self.key).max())
 
     @property
@@ -112,16 +118,19 @@ class MovableHead:
         return Neighbours.of(self.groups, self.ids).smallest / self.size
 
     def jacobian(self, at: Int[ndarray, " k"]) -> Float[ndarray, "k P"]:
+        """Of the ids by key and query, in units of their norms."""
         by_key, by_query = attention_jacobian(self.contexts, self.key, self.query, at)
         return np.hstack([by_key * np.linalg.norm(self.key), by_query * np.linalg.norm(self.query)])
 
     def extremes(self) -> tuple[Float[ndarray, "e P"], Float[ndarray, " e"]]:
+        """Rows and values of the largest keys, which a step must not enlarge."""
         p = self.contexts.vocabulary @ self.key
         far = np.argsort(np.abs(p))[-EXTREMES:]
         rows = np.sign(p[far])[:, None] * self.contexts.vocabulary[far] * np.linalg.norm(self.key)
         return np.hstack([rows, np.zeros_like(rows)]), self.size - np.abs(p[far])
 
     def moved(self, y: Float[ndarray, " P"]) -> "MovableHead":
+        """The head with key and query moved by y."""
         d = len(self.key)
         key = self.key + y[:d] * np.linalg.norm(self.key)
         return replace(self, key=key, query=self.query + y[d:] * np.linalg.norm(self.query))

@@ -63,32 +63,40 @@ class MovableLine:
 
     @classmethod
     def of(cls, contexts: Contexts, spread: Spread) -> "MovableLine":
+        """The line that a spread describes."""
         return cls(contexts, (spread.key, spread.query, spread.readout, np.array([spread.amplitude])))
 
     @property
     def spread(self) -> Spread:
+        """What it is now, with its relative gap."""
         key, query, readout, amplitude = self.parts
         return Spread(key, query, readout, float(amplitude[0]), relative_gap(self.ids))
 
     @property
     def groups(self) -> Int[ndarray, " M"]:
+        """All classes must lie apart."""
         return np.zeros(self.contexts.size, dtype=np.int64)
 
     @cached_property
     def averages(self) -> Float[ndarray, " M"]:
+        """What the head computes for every class."""
         key, query, *_ = self.parts
         return attention_average(self.contexts, self.contexts.vocabulary @ key, self.contexts.vocabulary @ query)
 
     @cached_property
     def ids(self) -> Float[ndarray, " M"]:
+        """Token and average on one line."""
         *_, readout, amplitude = self.parts
-        return (self.contexts.vocabulary @ readout)[self.contexts.query] + amplitude * self.averages
+        made: ndarray = (self.contexts.vocabulary @ readout)[self.contexts.query] + amplitude * self.averages
+        return made
 
     @property
     def size(self) -> float:
+        """The distance of the outermost ids."""
         return float(np.ptp(self.ids))
 
     def jacobian(self, at: Int[ndarray, " k"]) -> Float[ndarray, "k P"]:
+        """Of the ids by all its parts, in units of their norms."""
         key, query, _, amplitude = self.parts
         by_key, by_query = attention_jacobian(self.contexts, key, query, at)
         own = self.contexts.vocabulary[self.contexts.query[at]]
@@ -96,12 +104,14 @@ class MovableLine:
         return np.hstack([slope * np.linalg.norm(part) for slope, part in zip(slopes, self.parts, strict=True)])
 
     def extremes(self) -> tuple[Float[ndarray, "e P"], Float[ndarray, " e"]]:
+        """Rows and values of the outermost ids, which a step must not move outwards."""
         order = np.argsort(self.ids)
         low, high = order[:EXTREMES], order[-EXTREMES:]
         rows = np.vstack([-self.jacobian(low), self.jacobian(high)])
         return rows, np.r_[self.ids[low] - self.ids[low[0]], self.ids[high[-1]] - self.ids[high]]
 
     def moved(self, y: Float[ndarray, " P"]) -> "MovableLine":
+        """The line with its parts moved by y."""
         steps = np.split(y, np.cumsum([len(part) for part in self.parts])[:-1])
         moved = tuple(part + step * np.linalg.norm(part) for part, step in zip(self.parts, steps, strict=True))
         return MovableLine(self.contexts, moved)

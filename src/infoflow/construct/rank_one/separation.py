@@ -29,6 +29,7 @@ class Separation:
 
 
 def separation(vocabulary: Float[ndarray, "m d"]) -> Separation:
+    """The smallest and largest norm of the tokens and their smallest distance."""
     norms = np.linalg.norm(vocabulary, axis=1)
     return Separation(float(norms.min()), float(norms.max()), closest_distance(vocabulary))
 

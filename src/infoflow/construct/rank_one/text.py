@@ -33,6 +33,7 @@ class TaggedText:
 
     @property
     def size(self) -> int:
+        """Words of all sentences."""
         return sum(len(sentence) for sentence in self.words)
 
 
@@ -98,6 +99,7 @@ class TextMemory:
 
     @property
     def certificate(self) -> Certificate:
+        """That of the memoriser behind it."""
         return self.memorizer.certificate
 
     def save(self, path: str | Path) -> Path:

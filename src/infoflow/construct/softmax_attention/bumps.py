@@ -21,10 +21,12 @@ from infoflow.errors import InfoFlowError
 
 
 def centres(B: float, g: int) -> Float[Tensor, " g"]:
+    """The middles of g equal cells of [-B, B]."""
     return B * (2 * torch.arange(g, dtype=torch.float64) + 1 - g) / g
 
 
 def check_grid(B: float, g: int, delta: float) -> None:
+    """Refuse a grid without cells, without extent, or with shells that are no share of a cell."""
     if g < 1:
         raise InfoFlowError(f"expected at least one cell per coordinate, got g={g}; raise g.")
     if not 0 < B < float("inf"):
@@ -76,6 +78,7 @@ class ReluBumps:
         return [(first.reshape(-1, N), bias.reshape(-1)), (second.reshape(g**N, -1), second_bias), (read[None], zero)]
 
     def explicit(self, x: Float[Tensor, "... N"]) -> Float[Tensor, " ..."]:
+        """The bumps through the weight matrices, layer by layer."""
         hidden = x
         *layers, (weight, bias) = self.layers()
         for inner, shift in layers:

@@ -32,11 +32,14 @@ ALLOWANCE = "; the heads' own error is allowed a quarter more, checked at every 
 
 @dataclass(frozen=True)
 class DescentRun:
+    """The weights after every step, by the network and by exact descent."""
+
     path: Float[Tensor, "steps_1 d"]
     exact: Float[Tensor, "steps_1 d"]
 
     @property
     def w(self) -> Float[Tensor, " d"]:
+        """The network's weights after the last step."""
         return self.path[-1]
 
     @property
@@ -47,6 +50,8 @@ class DescentRun:
 
 @dataclass(frozen=True)
 class InContextDescent:
+    """Attention layers that descend on a loss, one step each, with a bound on how far they end from exact descent."""
+
     loss: Loss
     d: int
     n: int
@@ -69,6 +74,7 @@ class InContextDescent:
 
     @property
     def heads(self) -> int:
+        """Heads of all layers together."""
         return self.steps * self.heads_per_step
 
     def gradient(self, problem: DescentProblem, w: Float[Tensor, " d"]) -> Float[Tensor, " d"]:
@@ -77,6 +83,7 @@ class InContextDescent:
         return parts.sum(1) / self.n + self.ridge * w
 
     def run(self, problem: DescentProblem) -> DescentRun:
+        """Descend on a problem of this size, and keep every step beside the exact one."""
         self.expect(problem)
         w, path = problem.w0, [problem.w0]
         for _ in range(self.steps):
@@ -121,6 +128,7 @@ class InContextDescent:
 
     @cached_property
     def certificate(self) -> Certificate:
+        """The bound on |w - exact w| after the last step, for the data it was built for."""
         bound = None if self.problem is None else self.propagated(self.problem)
         eps = self.gradient_heads.error
         assumptions = [f"domain |z| <= {self.domain.arguments:g}, {self.domain.source}"]
@@ -146,6 +154,7 @@ class InContextDescent:
         return found.against(f"the run deviates by {deviation:.6g}, the bound is {found.bound:.6g}")
 
     def expect(self, problem: DescentProblem) -> None:
+        """Refuse data of another size, or outside what the tables cover."""
         if problem.x.shape != (self.d, self.n):
             raise InfoFlowError(
                 f"expected x of shape ({self.d}, {self.n}), got {tuple(problem.x.shape)}; rebuild for this size."

@@ -23,6 +23,8 @@ from infoflow.construct.softmax_attention.trajectory import DescentProblem
 
 @dataclass(frozen=True)
 class TableAffine:
+    """S -> M1 S in the first columns, plus the state of the first token times the anchors L, plus C."""
+
     M1: Float[Tensor, "D rows"]
     M2: Float[Tensor, "D rows"]
     C: Float[Tensor, "D p"]
@@ -37,6 +39,7 @@ class TableAffine:
 def state(
     problem: DescentProblem, w: Float[Tensor, " d"], x_u: Float[Tensor, " d"] | None = None
 ) -> Float[Tensor, "rows columns"]:
+    """The token matrix: x, y, the present weights and a one in every column; `x_u` adds the column to predict."""
     x, y = problem.x, problem.y
     if x_u is not None:
         x, y = torch.cat([x, x_u[:, None]], 1), torch.cat([y, y.new_zeros(1)])
@@ -59,6 +62,7 @@ def table_affine(d: int, a: float, b: float, shift: Float[Tensor, " d"], piece: 
 
 
 def table_matrices(d: int, piece: Table, row: int, W_O: Float[Tensor, "p columns"]) -> SoftmaxHead:
+    """W_Q, W_K, W_V of one table, whose answer is written into `row`."""
     D = 2 * d + 5
     W_Q, W_K = torch.zeros(d + 2, D, dtype=torch.float64), torch.zeros(d + 2, D, dtype=torch.float64)
     W_Q[:, : d + 2] = torch.eye(d + 2, dtype=torch.float64)

@@ -41,10 +41,12 @@ class Node:
 
 
 def number(value: float) -> Node:
+    """The expression that is a number."""
     return Node("number", value=value)
 
 
 def add(left: Node, right: Node) -> Node:
+    """left + right, with numbers added and zeros left out."""
     if left.kind == right.kind == "number":
         return number(left.value + right.value)
     if left == number(0):
@@ -55,6 +57,7 @@ def add(left: Node, right: Node) -> Node:
 
 
 def multiply(left: Node, right: Node) -> Node:
+    """left times right, with zeros and ones taken out."""
     if number(0) in (left, right):
         return number(0)
     if left == number(1):
@@ -70,6 +73,7 @@ def _chain(kind: str, left: Node, right: Node) -> Node:
 
 
 def power(base: Node, exponent: int) -> Node:
+    """base ^ exponent for a whole exponent."""
     if exponent == 0:
         return number(1)
     return base if exponent == 1 else Node("^", (base,), value=exponent)
@@ -120,6 +124,7 @@ def _product_rule(factors: Sequence[Node], slopes: Sequence[Node]) -> tuple[Node
 
 
 def evaluate(node: Node, X: Float[ndarray, "... d n"]) -> Float[ndarray, " ..."]:
+    """The value of an expression at every input."""
     if node.kind == "number":
         return np.full(X.shape[:-2], node.value)
     if node.kind == "variable":
@@ -174,6 +179,7 @@ class Expression:
 
     @cached_property
     def gradient(self) -> dict[tuple[int, int], Node]:
+        """Its partial derivatives by the place of the variable."""
         places = [(i, j) for i in range(self.d) for j in range(self.n)]
         return {place: derivative(self.tree, place) for place in places}
 
@@ -189,6 +195,7 @@ class Expression:
         return bounds
 
     def range_bounds(self, B: float, boxes: int = 4096) -> tuple[float, float]:
+        """Numbers below and above all values on [-B, B]^(d x n), by intervals on that many boxes."""
         cover, shape = self._cover(B, boxes)
         with np.errstate(all="ignore"):
             value = enclose(self.tree, cover, shape)
@@ -326,6 +333,7 @@ class _Parser:
 
 
 def variables(node: Node) -> set[tuple[int, int]]:
+    """The places of the variables that stand in an expression."""
     if node.kind == "variable":
         return {node.place}
     return set().union(*(variables(child) for child in node.children)) if node.children else set()

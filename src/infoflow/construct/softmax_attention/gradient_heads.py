@@ -14,6 +14,7 @@ A head sees z = a w.x_i + b y_i +- a tau x_ir. With T its response, u the size o
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -44,6 +45,7 @@ class Branch:
         return total
 
     def check(self, z: Float[Tensor, " ..."]) -> None:
+        """Refuse arguments that one of its tables does not cover."""
         for _, piece in self.pieces:
             piece.check(z)
 
@@ -59,6 +61,7 @@ class GradientHeads:
 
     @property
     def per_coordinate(self) -> int:
+        """Heads for one coordinate of the gradient: each piece is asked ahead and behind."""
         return 2 * sum(len(branch.pieces) for branch in self.branches)
 
     def coordinates(
@@ -86,12 +89,13 @@ def one_variable(
     sharpnesses = SOFT_SHARPNESS if kind == "soft" else (HARD,)
     if loss.sup is None:  # no bound to make small
         steps, sharpnesses = [0.01 * entry_scale(entry) if tau is None else tau], sharpnesses[2:3] or sharpnesses
+    asked = _Asked(kind, p, reach, entry, knots + knots % 2)
     candidates = []
     problem: InfoFlowError | None = None
     for step in steps:
         for c in sharpnesses:
             try:
-                candidates.append(_heads(loss, kind, p, reach, entry, step, c, knots))
+                candidates.append(_heads(loss, asked, step, c))
             except InfoFlowError as refused:
                 problem = refused
     if not candidates:
@@ -101,12 +105,22 @@ def one_variable(
 
 
 def entry_scale(entry: float) -> float:
+    """The size of a step that moves the argument by about one."""
     return 1 / entry if entry > 0 else 1.0
 
 
-def _heads(
-    loss: Loss, kind: str, p: int, reach: float, entry: float, tau: float, c: float, knots: int
-) -> GradientHeads:
+class _Asked(NamedTuple):
+    """What the heads of a loss are asked to be."""
+
+    kind: str
+    p: int  # anchors of a head
+    reach: float  # of the loss's argument
+    entry: float  # largest |x_ir|
+    knots: int  # of the relu kind; even, so that 0 is one: a margin loss is convex on either side of 0
+
+
+def _heads(loss: Loss, asked: _Asked, tau: float, c: float) -> GradientHeads:
+    kind, p, reach, entry, _ = asked
     inner = reach + tau * entry
     if loss.form == "margin":
         F, second, kappa, half = _two_sided(loss, inner, p, c)
@@ -116,8 +130,7 @@ def _heads(
         a, b = 1.0, -1.0
     sup = loss.sup(half + _beyond(half, p, c)) if loss.sup is not None else None
     if kind == "relu":
-        knots += knots % 2  # an even number makes 0 a knot, and a margin loss is convex on either side of 0
-        return _relu_heads(F, a, b, half, p, entry, tau, knots, sup, loss.convex)
+        return _relu_heads(F, (a, b), half, asked, tau, sup, loss.convex)
     remainder = _difference_error(sup, entry, tau)
     options = []
     for corrected in (False, True) if kind == "soft" and second is not None else (False,):
@@ -173,17 +186,15 @@ def _two_sided(
 
 def _relu_heads(
     F: Callable[[Tensor], Tensor],
-    a: float,
-    b: float,
+    slopes_of: tuple[float, float],
     half: float,
-    p: int,
-    entry: float,
+    asked: _Asked,
     tau: float,
-    knots: int,
     sup: Derivatives | None,
     convex: bool,
 ) -> GradientHeads:
     """F ~ F(lo) + sum_j c_j ReLU(z - z_j); each ReLU is a hard head with anchors on [z_j, hi] (Theorem D.1)."""
+    p, entry, knots = asked.p, asked.entry, asked.knots
     if p < 3 or not 2 <= knots <= 10_000:
         raise InfoFlowError(f"expected p >= 3 anchors and 2 to 10000 knots, got p={p}, knots={knots}; correct them.")
     z = torch.linspace(-half, half, knots + 1, dtype=torch.float64)
@@ -201,4 +212,4 @@ def _relu_heads(
     if sup is not None and sup.second is not None and remainder is not None:
         chord = (2 * half / knots) ** 2 * sup.second / (16 if convex else 8)
         error = (chord + heads_error) / tau + remainder
-    return GradientHeads((Branch(a, b, tuple(pieces)),), tau, entry, error)
+    return GradientHeads((Branch(*slopes_of, tuple(pieces)),), tau, entry, error)

@@ -51,6 +51,8 @@ Function = Callable[[Float[Tensor, "batch d n"]], Tensor]
 
 @dataclass(frozen=True)
 class GridApproximator:
+    """A function of a d x n input, looked up at the centres of a grid by softmax attention."""
+
     f: Function
     d: int
     n: int
@@ -71,14 +73,17 @@ class GridApproximator:
 
     @property
     def N(self) -> int:
+        """Coordinates of an input."""
         return self.d * self.n
 
     @property
     def cells(self) -> int:
+        """Cells of the grid: g^N."""
         return int(self.g**self.N)
 
     @property
     def width(self) -> float:
+        """The side of a cell."""
         return 2 * self.B / self.g
 
     @property
@@ -104,6 +109,7 @@ class GridApproximator:
 
     @property
     def beta(self) -> float:
+        """The inverse temperature that leaves at most eps1 of the weight outside the right cell."""
         r = self.first_error
         if self.g == 1:
             return 1.0  # one cell: nothing to suppress
@@ -241,6 +247,7 @@ class GridApproximator:
         return torch.softmax(self.beta * query[:, None, None] * rows, -1)
 
     def fast(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, " ..."]:
+        """The same values without the weight matrices, by the cells' own scores."""
         self._check(X)
         flat = X.reshape(-1, self.d, self.n)
         if self.lazy:
@@ -347,6 +354,7 @@ class GridApproximator:
         return gap if self.outputs == 1 else gap.flatten(1).amax(1)
 
     def sample(self, count: int, seed: int) -> Float[Tensor, "count d n"]:
+        """Inputs drawn uniformly from the box."""
         generator = torch.Generator().manual_seed(seed)
         return (2 * torch.rand(count, self.d, self.n, generator=generator, dtype=torch.float64) - 1) * self.B
 

@@ -37,6 +37,7 @@ class SoftmaxHead:
 
     @property
     def nonzeros(self) -> int:
+        """Weights that are not zero."""
         return sum(int(torch.count_nonzero(matrix)) for matrix in self._matrices())
 
     def _matrices(self) -> list[Tensor]:

@@ -23,6 +23,8 @@ from infoflow.errors import InfoFlowError, unknown
 
 @dataclass(frozen=True)
 class InContextTruncatedLinear:
+    """Range_[a,b](w.x + t) where w and t stand in the tokens themselves."""
+
     d: int
     one: TruncatedLinear  # the response; its own w and t are not used
     bias: str
@@ -30,10 +32,12 @@ class InContextTruncatedLinear:
 
     @property
     def n(self) -> int:
+        """Tokens."""
         return self.one.n
 
     @cached_property
     def certificate(self) -> Certificate:
+        """That of the head with fixed weights, which it is for every w and t."""
         return self.one.certificate
 
     def affine(self, X: Float[Tensor, "... rows n"]) -> Float[Tensor, "... out p"]:
@@ -53,6 +57,7 @@ class InContextTruncatedLinear:
         return torch.cat([queries, ones, keys, ell, constant], -2)
 
     def head(self) -> SoftmaxHead:
+        """The head's matrices."""
         d, rows = self.d, 2 * self.d + 5
         W_Q, W_K = torch.zeros(d + 2, rows, dtype=torch.float64), torch.zeros(d + 2, rows, dtype=torch.float64)
         W_Q[: d + 2, : d + 2] = -torch.eye(d + 2, dtype=torch.float64)
@@ -66,19 +71,23 @@ class InContextTruncatedLinear:
         return SoftmaxHead(scale * W_K, W_Q, W_V, torch.eye(self.one.anchors.p, self.n, dtype=torch.float64))
 
     def explicit(self, X: Float[Tensor, "... rows n"]) -> Float[Tensor, "... n"]:
+        """The values through the matrices."""
         return self.head()(self.affine(X))[..., 0, :]
 
     def preactivation(self, X: Float[Tensor, "... rows n"]) -> Float[Tensor, "... n"]:
+        """w.x + t of every token, with w and t read from the input."""
         bias = X[..., 2 * self.d, :1] if self.bias == "shared" else X[..., 2 * self.d, :]
         return (X[..., : self.d, :] * X[..., self.d : 2 * self.d, :1]).sum(-2) + bias
 
     def fast(self, X: Float[Tensor, "... rows n"]) -> Float[Tensor, "... n"]:
+        """The values by the closed form of the softmax average."""
         self._check(X)
         return self.one.response(self.preactivation(X))
 
     __call__ = fast
 
     def attack(self, seed: int = 0, seconds: float = 5.0) -> float:
+        """The largest error found on the range and at the anchors' midpoints."""
         return self.one.attack(seed, seconds)
 
     def _check(self, X: Tensor) -> None:
@@ -91,6 +100,7 @@ class InContextTruncatedLinear:
 def in_context_truncated_linear(
     d: int, n: int, a: float, b: float, *, p: int, eps0: float = 0.01, bias: str = "token", grid: str = "paper"
 ) -> InContextTruncatedLinear:
+    """A head for w and t of the input: `bias` says whether t is shared or each token's own."""
     if bias not in ("shared", "token"):
         raise unknown("bias", bias, ["shared", "token"])
     one = truncated_linear([0.0] * max(d, 1), 0.0, a, b, p=p, eps0=eps0, n=n, grid=grid)

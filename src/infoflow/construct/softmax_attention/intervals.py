@@ -16,6 +16,8 @@ LARGEST = np.finfo(np.float64).max
 
 @dataclass(frozen=True)
 class Interval:
+    """Arrays of lower and upper ends; every operation rounds outwards."""
+
     low: Float[ndarray, " ..."]
     high: Float[ndarray, " ..."]
 
@@ -43,6 +45,7 @@ def _product(left: ndarray, right: ndarray) -> ndarray:
 
 
 def integer_power(x: Interval, exponent: int) -> Interval:
+    """x^exponent; a negative exponent is a reciprocal, and an even power is at least 0."""
     if exponent < 0:
         return reciprocal(integer_power(x, -exponent))
     low, high = x.low**exponent, x.high**exponent
@@ -53,11 +56,13 @@ def integer_power(x: Interval, exponent: int) -> Interval:
 
 
 def reciprocal(x: Interval) -> Interval:
+    """1/x; everything, where x may be 0."""
     straddles = (x.low <= 0) & (x.high >= 0)
     return wide(np.where(straddles, -np.inf, 1 / x.high), np.where(straddles, np.inf, 1 / x.low))
 
 
 def exp(x: Interval) -> Interval:
+    """e^x, at least 0."""
     value = wide(np.exp(x.low), np.exp(x.high))
     return Interval(np.maximum(value.low, 0.0), value.high)
 
@@ -68,25 +73,30 @@ def log(x: Interval) -> Interval:
 
 
 def sqrt(x: Interval) -> Interval:
+    """The square root, undefined where x may be negative."""
     value = wide(np.sqrt(x.low), np.sqrt(x.high))
     return _undefined(Interval(np.maximum(value.low, 0.0), value.high), x.low < 0)
 
 
 def tanh(x: Interval) -> Interval:
+    """tanh(x), within [-1, 1]."""
     value = wide(np.tanh(x.low), np.tanh(x.high))
     return Interval(np.maximum(value.low, -1.0), np.minimum(value.high, 1.0))
 
 
 def absolute(x: Interval) -> Interval:
+    """|x|."""
     ends = np.abs(x.low), np.abs(x.high)
     return Interval(np.where((x.low <= 0) & (x.high >= 0), 0.0, np.minimum(*ends)), np.maximum(*ends))
 
 
 def sign(x: Interval) -> Interval:
+    """The sign of x, [-1, 1] where it may be either."""
     return Interval(np.where(x.low > 0, 1.0, -1.0), np.where(x.high < 0, -1.0, 1.0))
 
 
 def cos(x: Interval) -> Interval:
+    """cos(x) as a shifted sine, with room for the shift's rounding."""
     return sin(Interval(x.low + np.pi / 2, x.high + np.pi / 2), room=1e-15 * (1 + np.maximum(-x.low, x.high)))
 
 

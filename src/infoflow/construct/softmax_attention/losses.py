@@ -38,6 +38,7 @@ class Loss:
     convex: bool = False
 
     def losses(self, s: Float[Tensor, " ..."], y: Float[Tensor, " ..."]) -> Float[Tensor, " ..."]:
+        """The loss of every prediction s with label y."""
         if self.form == "general":
             return self.value(s, y)
         return self.value(s - y if self.form == "residual" else y * s)

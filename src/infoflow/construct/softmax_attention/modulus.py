@@ -27,6 +27,7 @@ class Modulus:
 
     @property
     def known(self) -> bool:
+        """Whether f's variation is bounded at all."""
         return math.isfinite(self.total) and math.isfinite(self.oscillation)
 
 
@@ -34,6 +35,7 @@ UNKNOWN = Modulus(math.inf, math.inf, math.inf)
 
 
 def of_expression(f: Expression, B: float) -> Modulus:
+    """The modulus of a written function from bounds on its partial derivatives and its range."""
     partials: Float[ndarray, "d n"] = f.partial_bounds(B)
     low, high = f.range_bounds(B)
     total = float(partials.sum() * (1 + 1e-12))
@@ -49,4 +51,5 @@ def of_lipschitz(constant: float, N: int, B: float) -> Modulus:
 
 
 def on_tensors(f: Expression, X: Float[Tensor, "... d n"]) -> Float[Tensor, " ..."]:
+    """A written function on a torch tensor."""
     return torch.from_numpy(np.ascontiguousarray(f(X.numpy())))

@@ -44,30 +44,37 @@ class MultiHeadTruncatedLinear:
 
     @property
     def m(self) -> int:
+        """Anchors of one head."""
         return self.n - 2
 
     @property
     def p(self) -> int:
+        """Anchors of all heads."""
         return self.m * self.H
 
     @property
     def spacing(self) -> float:
+        """The distance between neighbouring anchors."""
         return (self.b - self.a) / self.p
 
     @property
     def c(self) -> float:
+        """How far the softmax of the right anchor leads, in nats."""
         return math.log((self.H + 1) * (self.n - 1) / self.eps0)
 
     @property
     def beta(self) -> float:
+        """The inverse temperature: c over the spacing."""
         return self.c / self.spacing
 
     @property
     def gated(self) -> bool:
+        """Whether every token has weights of its own, and so heads of its own."""
         return self.w.ndim == 2
 
     @property
     def heads(self) -> int:
+        """How many there are."""
         return self.H * (self.n if self.gated else 1)
 
     @property
@@ -90,6 +97,7 @@ class MultiHeadTruncatedLinear:
 
     @cached_property
     def certificate(self) -> Certificate:
+        """Interpolation, softmax and rounding, added up."""
         M = max(abs(self.a), abs(self.b))
         parts = {
             "interpolation": self.spacing / 2,
@@ -105,6 +113,7 @@ class MultiHeadTruncatedLinear:
         return Certificate(claim, bound, "float64 with rounding allowance", parts=parts)
 
     def affine(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... rows n"]:
+        """The input with one-hot positions beneath it."""
         self._check(X)
         positions = torch.eye(self.n, dtype=X.dtype)
         return torch.cat([X, positions.expand(*X.shape[:-2], self.n, self.n)], -2)
@@ -135,21 +144,25 @@ class MultiHeadTruncatedLinear:
         return SoftmaxHead(torch.cat([W_K, gate_key]), torch.cat([W_Q, gate_query]), W_V)
 
     def all_heads(self) -> list[SoftmaxHead]:
+        """Every head's matrices, token by token where they are gated."""
         if self.gated:
             return [self.head(h, token) for token in range(self.n) for h in range(1, self.H + 1)]
         return [self.head(h) for h in range(1, self.H + 1)]
 
     def explicit(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... n"]:
+        """The values through the matrices of all heads."""
         return attend(self.all_heads(), self.affine(X))[..., 0, :]
 
     @property
     def explicit_rounding(self) -> float:
+        """How far float64 may move `explicit` from `fast`."""
         score = 3 * self.c * self.p * (self.p + 2)
         if self.gated:
             score += self.bonus
         return 16 * (self.w.shape[-1] + 3) * UNIT * score * max(abs(self.a), abs(self.b), self.spacing) * 2
 
     def preactivation(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... n"]:
+        """w.x + t of every token."""
         product = (self.w.mT * X).sum(-2) if self.gated else self.w @ X
         return product + self.t
 
@@ -178,15 +191,18 @@ class MultiHeadTruncatedLinear:
         return torch.where(k >= self.p, torch.full_like(value, self.b), value)
 
     def fast(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... n"]:
+        """The values by the closed form of the softmax averages."""
         self._check(X)
         return self.response(self.preactivation(X))
 
     __call__ = fast
 
     def target(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... n"]:
+        """What it approximates: w.x + t clamped to [a, b]."""
         return self.preactivation(X).clamp(self.a, self.b)
 
     def attack(self, seed: int = 0, seconds: float = 5.0) -> float:
+        """The largest error found on the range and at the anchors' midpoints."""
         points = probes_of_interval(self.a, self.spacing, self.p, self.a, self.b)
         return worst(lambda z: (self.response(z) - z.clamp(self.a, self.b)).abs(), points, seed, seconds)
 

@@ -45,9 +45,11 @@ class ReluNetwork:
 
     @property
     def neurons(self) -> int:
+        """Hidden units of one output."""
         return self.W.shape[1]
 
     def preactivations(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... outputs neurons"]:
+        """What the hidden units see."""
         return torch.einsum("ocnd,...dn->...oc", self.W, X) + self.t
 
     def __call__(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... outputs"]:
@@ -77,15 +79,18 @@ class TwoLayerAttention:
 
     @property
     def heads(self) -> int:
+        """Of both layers."""
         return self.network.W.shape[0] * (self.network.neurons + 1)
 
     def first(self, r: int, c: int) -> TruncatedLinear:
+        """The head of layer 1 that computes neuron c of output r."""
         W, n = self.network.W, self.network.W.shape[2]
         bias = (self.network.t[r, c] / n).expand(n)
         b1 = self.network.token_reach
         return truncated_linear(W[r, c], bias, -b1, b1, p=self.p1, eps0=self.eps0, n=n)
 
     def second(self, r: int) -> TruncatedLinear:
+        """The head of layer 2 that takes the ReLU for output r."""
         outputs, neurons = self.network.t.shape
         row = torch.eye(outputs, dtype=torch.float64)[r]
         return truncated_linear(row, 0.0, 0.0, self.network.reach, p=self.p2, eps0=self.eps0, n=neurons)
@@ -109,6 +114,7 @@ class TwoLayerAttention:
         return Certificate(claim, bound, "float64 with rounding allowance", parts=parts)
 
     def fast(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... rows columns"]:
+        """The values by the heads' closed forms."""
         if not bool((X.abs() <= self.network.B).all()):
             raise InfoFlowError(f"expected entries within [-{self.network.B:g}, {self.network.B:g}]; raise B.")
         tokens = torch.einsum("ocnd,...dn->...ocn", self.network.W, X) + self.network.t[..., None] / X.shape[-1]
@@ -119,6 +125,7 @@ class TwoLayerAttention:
     __call__ = fast
 
     def explicit(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... rows columns"]:
+        """The values through every matrix."""
         outputs, neurons = self.network.t.shape
         middle = X.new_zeros(*X.shape[:-2], outputs, neurons)
         for r in range(outputs):
@@ -142,6 +149,7 @@ class TwoLayerAttention:
 
     @property
     def explicit_rounding(self) -> float:
+        """How far float64 may move `explicit` from `fast`."""
         size = float(self.network.eta.abs().sum(1).max())
         n = self.network.W.shape[2]
         inner = self.first(0, 0).explicit_rounding

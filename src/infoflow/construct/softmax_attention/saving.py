@@ -30,6 +30,7 @@ LARGEST_SAVED_TABLE = 2_000_000
 
 
 def save_truncated_linear(net: TruncatedLinear | MultiHeadTruncatedLinear, path: str | Path) -> Path:
+    """Write the map and its numbers; the matrices follow from them."""
     header: dict[str, Any] = {"a": net.anchors.a, "b": net.anchors.b} if isinstance(net, TruncatedLinear) else {}
     if isinstance(net, TruncatedLinear):
         header |= {"n": net.n, "p": net.anchors.p, "eps0": net.eps0, "grid": net.anchors.kind}
@@ -39,6 +40,7 @@ def save_truncated_linear(net: TruncatedLinear | MultiHeadTruncatedLinear, path:
 
 
 def load_truncated_linear(tensors: Tensors, header: dict[str, Any]) -> TruncatedLinear | MultiHeadTruncatedLinear:
+    """The loader of kind "truncated_linear": built again and compared with what is stored."""
     w, t = _tensor(tensors, "w"), _tensor(tensors, "t")
     a, b, n, eps0 = _numbers(header, {"a": float, "b": float, "n": int, "eps0": float})
     net: TruncatedLinear | MultiHeadTruncatedLinear
@@ -49,7 +51,8 @@ def load_truncated_linear(tensors: Tensors, header: dict[str, Any]) -> Truncated
     else:
         (p,) = _numbers(header, {"p": int})
         net = truncated_linear(w, t, a, b, p=p, eps0=eps0, n=n, grid=str(header.get("grid")))
-    return _compared(net, _head_tensors(net), tensors, header)
+    made: TruncatedLinear | MultiHeadTruncatedLinear = _compared(net, _head_tensors(net), tensors, header)
+    return made
 
 
 def _head_tensors(net: TruncatedLinear | MultiHeadTruncatedLinear) -> Tensors:
@@ -65,12 +68,14 @@ def _head_tensors(net: TruncatedLinear | MultiHeadTruncatedLinear) -> Tensors:
 
 
 def save_grid(net: GridApproximator, function: str, lipschitz: float | None, path: str | Path) -> Path:
+    """Write the function's text and the grid's numbers with its table."""
     header = {name: getattr(net, name) for name in ("d", "n", "g", "variant", "B", "delta", "eps1", "c", "lazy", "p")}
     header |= {"function": function, "paper_heads": net.paper_heads, "lipschitz": lipschitz}
     return files.write(path, "grid", _grid_tensors(net), _stated(header, net))
 
 
 def load_grid(tensors: Tensors, header: dict[str, Any]) -> GridApproximator:
+    """The loader of kind "grid": built again and compared with what is stored."""
     d, n, g, p = _numbers(header, dict.fromkeys(("d", "n", "g", "p"), int))
     B, delta, eps1, c = _numbers(header, dict.fromkeys(("B", "delta", "eps1", "c"), float))
     lipschitz = None if header.get("lipschitz") is None else _numbers(header, {"lipschitz": float})[0]
@@ -78,7 +83,8 @@ def load_grid(tensors: Tensors, header: dict[str, Any]) -> GridApproximator:
     f = parse(str(header.get("function", "")), d, n)
     flags |= {"B": B, "delta": delta, "eps1": eps1, "c": c, "p": p, "lipschitz": lipschitz}
     net = grid_approximator(f, d, n, g, str(header.get("variant")), **flags)
-    return _compared(net, _grid_tensors(net), tensors, header)
+    made: GridApproximator = _compared(net, _grid_tensors(net), tensors, header)
+    return made
 
 
 def _grid_tensors(net: GridApproximator) -> Tensors:
@@ -88,6 +94,7 @@ def _grid_tensors(net: GridApproximator) -> Tensors:
 
 
 def save_descent(net: InContextDescent, path: str | Path) -> Path:
+    """Write the loss, the data and the heads' tables."""
     if net.loss.name not in NAMED or net.problem is None:
         raise InfoFlowError("expected a named loss and data in a saved descent, got a network without; give both.")
     header = {name: getattr(net, name) for name in ("d", "n", "eta", "steps", "ridge", "kind", "p", "tau", "knots")}
@@ -95,13 +102,15 @@ def save_descent(net: InContextDescent, path: str | Path) -> Path:
 
 
 def load_descent(tensors: Tensors, header: dict[str, Any]) -> InContextDescent:
+    """The loader of kind "icgd": built again and compared with what is stored."""
     d, n, steps, p, knots = _numbers(header, dict.fromkeys(("d", "n", "steps", "p", "knots"), int))
     eta, ridge = _numbers(header, dict.fromkeys(("eta", "ridge"), float))
     data = DescentProblem(*(_tensor(tensors, name) for name in ("x", "y", "w0")))
     tau = None if header.get("tau") is None else _numbers(header, {"tau": float})[0]
     loss, kind = str(header.get("loss")), str(header.get("kind"))
     net = in_context_gd(loss, d, n, eta, steps, kind, data=data, ridge=ridge, p=p, tau=tau, knots=knots)
-    return _compared(net, _descent_tensors(net), tensors, header)
+    made: InContextDescent = _compared(net, _descent_tensors(net), tensors, header)
+    return made
 
 
 def _descent_tensors(net: InContextDescent) -> Tensors:

@@ -54,16 +54,20 @@ def range_head(
 
 @dataclass(frozen=True)
 class SummedRange:
+    """sum_i Range_[a,b](w.x_i + t_i) in one column of the output, by one head."""
+
     one: TruncatedLinear
     n_out: int
     column: int  # 0-based
 
     @property
     def n(self) -> int:
+        """Tokens that are summed."""
         return self.one.n
 
     @cached_property
     def certificate(self) -> Certificate:
+        """n times that of one range."""
         parts = {name: self.n * value for name, value in self.one.certificate.parts.items()}
         bound = sum(parts.values())
         claim = Claim(f"|head - sum of {self.n} ranges|", stated_limit(bound), "every real w.x + t")
@@ -71,21 +75,25 @@ class SummedRange:
 
     @property
     def explicit_rounding(self) -> float:
+        """How far float64 may move `explicit` from `fast`."""
         grid = self.one.anchors
         reach = max(abs(grid.a), abs(grid.b)) + (grid.b - grid.a)
         score = 4 * self.one.c / grid.spacing**2 * reach**2
         return self.n * 8 * (self.one.d + 2) * UNIT * score * grid.spacing
 
     def head(self) -> SoftmaxHead:
+        """The head's matrices."""
         grid = self.one.anchors
         W_O = torch.zeros(grid.p, self.n_out, dtype=torch.float64)
         W_O[: self.n, self.column] = 1
         return range_head(self.one.w, self.one.t.expand(self.n), grid, self.one.c, W_O)
 
     def explicit(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... 1 n_out"]:
+        """The values through the matrices."""
         return self.head()(shared_affine(X, self.one.anchors))
 
     def fast(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... 1 n_out"]:
+        """The values by the closed form of one range."""
         out = X.new_zeros(*X.shape[:-2], 1, self.n_out)
         out[..., 0, self.column] = self.one.fast(X).sum(-1)
         return out
@@ -112,6 +120,7 @@ def summed_range(
     column: int = 0,
     grid: str = "paper",
 ) -> SummedRange:
+    """Build it: n tokens with shifts t, the sum written into `column` of `n_out`."""
     n = len(t)
     if not 0 <= column < n_out:
         raise InfoFlowError(f"expected a column between 1 and {n_out}, got {column + 1}; correct it.")

@@ -48,15 +48,13 @@ class Table:
 
     @property
     def p(self) -> int:
+        """Anchors."""
         return len(self.values)
 
     @property
     def anchors(self) -> Float[Tensor, " p"]:
+        """Where they are."""
         return self.first + self.spacing * torch.arange(self.p, dtype=torch.float64)
-
-    @property
-    def sigma(self) -> float:
-        return self.spacing / math.sqrt(2 * self.c)
 
     @property
     def scale(self) -> float:
@@ -70,6 +68,7 @@ class Table:
         return in_chunks(one_piece, z)
 
     def check(self, z: Float[Tensor, " ..."]) -> None:
+        """Refuse arguments outside the range that the table covers."""
         low, high = float(z.min()), float(z.max())
         if not (low >= self.low and high <= self.high):
             raise InfoFlowError(
@@ -143,7 +142,7 @@ class Aliasing:
         """E xi^j for N(0, 1/(2c))."""
         if j % 2:
             return 0.0
-        return math.prod(range(1, j, 2)) * (2 * self.c) ** (-j / 2)
+        return float(math.prod(range(1, j, 2)) * (2 * self.c) ** (-j / 2))
 
     def deviation(self, j: int) -> float:
         """|m_j - gaussian_j| <= (A_j + gaussian_j A_0) / (1 - A_0), plus 2^-50 for the window."""
@@ -223,6 +222,7 @@ class TableHead:
         self.table, self.w, self.t, self.n, self.certificate, self.F = table, w, t, n, certificate, F
 
     def fast(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... n"]:
+        """F(w.x + t) by the table's closed form."""
         z = self.w @ X + self.t
         self.table.check(z)
         return self.table(z)
@@ -230,6 +230,7 @@ class TableHead:
     __call__ = fast
 
     def affine(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... rows p"]:
+        """The input with the table's columns beside it."""
         L = self.table.anchors
         ones = (torch.arange(self.table.p) < self.n).to(X.dtype)
         rows = torch.stack([ones, L, L**2, self.table.values])
@@ -237,6 +238,7 @@ class TableHead:
         return torch.cat([padded, rows.expand(*X.shape[:-2], *rows.shape)], -2)
 
     def head(self) -> SoftmaxHead:
+        """The head's matrices."""
         d = len(self.w)
         W_Q, W_K = torch.zeros(2, d + 4, dtype=torch.float64), torch.zeros(2, d + 4, dtype=torch.float64)
         W_Q[0, :d], W_Q[0, d], W_Q[1, d] = self.w, self.t, 1
@@ -246,10 +248,12 @@ class TableHead:
         return SoftmaxHead(W_K, W_Q, W_V, torch.eye(self.table.p, self.n, dtype=torch.float64))
 
     def explicit(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... n"]:
+        """The values through the matrices."""
         self.table.check(self.w @ X + self.t)
         return self.head()(self.affine(X))[..., 0, :]
 
     def attack(self, seed: int = 0, seconds: float = 5.0) -> float:
+        """The largest error found on the range and at the anchors' midpoints."""
         grid = self.table
         points = probes_of_interval(
             grid.first, grid.spacing, grid.p, grid.first, grid.first + grid.spacing * (grid.p - 1)

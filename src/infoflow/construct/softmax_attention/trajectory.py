@@ -43,16 +43,20 @@ class DescentProblem:
 
     @property
     def norms(self) -> Float[Tensor, " n"]:
-        return self.x.norm(dim=0)
+        """|x_i| of every sample."""
+        made: Tensor = self.x.norm(dim=0)
+        return made
 
 
 def gradient(loss: Loss, problem: DescentProblem, w: Float[Tensor, " d"], ridge: float = 0.0) -> Float[Tensor, " d"]:
+    """Of the mean loss with ridge |w|^2 / 2, at w."""
     return problem.x @ loss.slopes(w @ problem.x, problem.y) / len(problem.y) + ridge * w
 
 
 def exact_descent(
     loss: Loss, problem: DescentProblem, eta: float, steps: int, ridge: float
 ) -> Float[Tensor, "steps_1 d"]:
+    """The weights of every step of exact gradient descent, the first included."""
     w = problem.w0
     path = [w]
     for _ in range(steps):
@@ -81,6 +85,8 @@ class Reach:
 
 
 def reach(loss: Loss, problem: DescentProblem, eta: float, steps: int, ridge: float) -> Reach:
+    """How large arguments and weights become on the way: proved where the loss is convex and the step small, else
+    followed."""
     _, smoothness = spectrum(loss, problem, ridge)
     if loss.convex and eta * smoothness <= 2:
         arguments, weights = _a_priori(loss, problem, eta, steps, ridge)

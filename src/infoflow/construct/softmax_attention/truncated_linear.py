@@ -52,14 +52,17 @@ class TruncatedLinear:
 
     @property
     def d(self) -> int:
+        """Numbers a token."""
         return self.w.shape[-1]
 
     @property
     def per_token(self) -> bool:
+        """Whether weights or shifts differ from token to token."""
         return self.w.ndim == 2 or self.t.ndim == 1
 
     @property
     def heads(self) -> int:
+        """One."""
         return 1
 
     @property
@@ -80,6 +83,7 @@ class TruncatedLinear:
 
     @cached_property
     def certificate(self) -> Certificate:
+        """Interpolation, softmax and rounding, added up."""
         width = self.anchors.b - self.anchors.a
         parts = {
             "interpolation": self.anchors.interpolation_error,
@@ -97,6 +101,7 @@ class TruncatedLinear:
         )
 
     def preactivation(self, X: Float[Tensor, "... d tokens"]) -> Float[Tensor, "... tokens"]:
+        """w.x + t of every token."""
         if self.w.ndim == 1:
             return self.w.to(X.dtype) @ X + self.t.to(X.dtype)
         return (self.w.to(X.dtype).mT * X).sum(-2) + self.t.to(X.dtype)
@@ -114,10 +119,12 @@ class TruncatedLinear:
         return in_chunks(one_piece, z)
 
     def fast(self, X: Float[Tensor, "... d tokens"]) -> Float[Tensor, "... tokens"]:
+        """The values by the closed form of the softmax average."""
         self._check(X)
         return self.response(self.preactivation(X))
 
     def target(self, X: Float[Tensor, "... d tokens"]) -> Float[Tensor, "... tokens"]:
+        """What it approximates: w.x + t clamped to [a, b]."""
         return self.preactivation(X).clamp(self.anchors.a, self.anchors.b)
 
     def affine(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... rows p"]:
@@ -158,9 +165,11 @@ class TruncatedLinear:
         return SoftmaxHead(W_K * (self.beta * self.anchors.spacing / 2), W_Q, W_V)
 
     def head(self) -> SoftmaxHead:
+        """The matrices, the output included."""
         return replace(self.projections(), W_O=torch.eye(self.anchors.p, self.n, dtype=torch.float64))
 
     def explicit(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... n"]:
+        """The values through the matrices."""
         return self.head()(self.affine(X))[..., 0, :]
 
     __call__ = fast

@@ -50,6 +50,7 @@ def selected(
 def in_chunks(
     function: Callable[[Float[Tensor, " tokens"]], Float[Tensor, " tokens"]], z: Float[Tensor, " ..."]
 ) -> Float[Tensor, " ..."]:
+    """Apply a function to a long tensor piece by piece."""
     flat = z.reshape(-1)
     if flat.numel() <= CHUNK:
         return function(flat).reshape(z.shape)
