@@ -372,6 +372,7 @@ def main() -> None:
     from probe_tables import TABLES as probes
     from rank_one_tables import TABLES as rank_one
     from verdict_tables import TABLES as verdicts
+    from web_data import texts as web_texts
 
     TABLES.update(book | build | papers | labels | outside | probes | rank_one | verdicts)
     stale = []
@@ -382,10 +383,11 @@ def main() -> None:
             stale.append(page.relative_to(ROOT))
             if "--check" not in sys.argv:
                 page.write_text(fresh, encoding="utf-8")
-    if not RECORDED.is_file() or RECORDED.read_text(encoding="utf-8") != lab_recorded():
-        stale.append(RECORDED.relative_to(ROOT))
-        if "--check" not in sys.argv:
-            RECORDED.write_text(lab_recorded(), encoding="utf-8")
+    for path, fresh in ({RECORDED: lab_recorded()} | web_texts()).items():
+        if not path.is_file() or path.read_text(encoding="utf-8") != fresh:
+            stale.append(path.relative_to(ROOT))
+            if "--check" not in sys.argv:
+                path.write_text(fresh, encoding="utf-8")
     if stale and "--check" in sys.argv:
         raise SystemExit(f"tables: out of date in {', '.join(map(str, stale))}; run python docs/tables.py")
 

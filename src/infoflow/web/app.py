@@ -67,7 +67,10 @@ def create_app(folder: Path, hosts: frozenset[str]) -> Starlette:
     @asynccontextmanager
     async def life(app: Starlette) -> AsyncIterator[None]:
         explorer.open()
+        warming = [asyncio.ensure_future(lane.warm()) for lane in explorer.lanes.values()]
         yield
+        for task in warming:
+            task.cancel()
         await explorer.close()
 
     async def ask(request: Request) -> Response:

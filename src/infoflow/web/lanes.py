@@ -6,11 +6,13 @@ import os
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 MEMORY = {"quick": 2 << 30, "long": 8 << 30}  # bytes of address space of a worker; torch alone maps more than one GiB
 MOST_WAITING = 128  # questions that wait for a worker, in one lane
+START_SECONDS = 120.0  # for a worker to load what its lane needs
 LONGEST_ANSWER = 64 << 20  # bytes of one line from a worker
 
 Hear = Callable[[dict[str, Any]], Awaitable[None]]
@@ -78,12 +80,28 @@ class Lane:
 
     async def _start(self) -> Process:
         worker = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "infoflow.web.worker", str(MEMORY[self.name]), str(self.folder),
+            sys.executable, "-m", "infoflow.web.worker", str(MEMORY[self.name]), str(self.folder), self.name,
             stdin=PIPE, stdout=PIPE, limit=LONGEST_ANSWER,
             env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
         )  # fmt: skip
         self.all.add(worker)
-        return worker
+        assert worker.stdout is not None
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                if await worker.stdout.readline():
+                    return worker
+        except TimeoutError:
+            pass
+        except asyncio.CancelledError:
+            self._leave(worker, False)
+            raise
+        self._leave(worker, False)
+        raise Refused("expected a worker to start, it did not; the terminal says more.", 500)
+
+    async def warm(self) -> None:
+        """Start a first worker before the first question."""
+        with suppress(Refused):
+            self.idle.append(await self._start())
 
     def _leave(self, worker: Process, usable: bool) -> None:
         if usable and worker.returncode is None:

@@ -25,14 +25,22 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def main() -> None:
-    """`python -m infoflow.web.worker BYTES FOLDER`: answer until standard input ends."""
+    """`python -m infoflow.web.worker BYTES FOLDER LANE`: answer until standard input ends."""
     _limit(int(sys.argv[1]))
     folder = Path(sys.argv[2])
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever prints must not speak the protocol
+    if sys.argv[3] == "long":
+        importlib.import_module("infoflow.web.answers.build")  # torch, before the first question and its clock
+    _say(out, {"ready": True})
     for line in sys.stdin:
         request = json.loads(line)
-        _say(out, answered(request["verb"], request["question"], folder, lambda event: _say(out, {"progress": event})))
+        _say(
+            out,
+            answered(
+                request["verb"], request["question"], folder, lambda event: _say(out, {"progress": encode(event)})
+            ),
+        )
 
 
 def answered(name: str, payload: Any, folder: Path, tell: Tell = lambda event: None) -> dict[str, Any]:

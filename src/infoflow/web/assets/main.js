@@ -3,7 +3,7 @@ import { isStatic } from "./api.js";
 import { el } from "./dom.js";
 import { params } from "./state.js";
 
-const VIEWS = { flow: "Flow" };
+const VIEWS = { flow: "Flow", predict: "Predict", build: "Build", refute: "Refute", book: "Book", lab: "Lab", heads: "Heads" };
 
 function tabs(current) {
   const place = document.getElementById("views");
