@@ -125,3 +125,11 @@ def test_recovery_tells_trained_from_initialised() -> None:
 def test_the_paper_prints_as_many_errors_as_first_layer_heads() -> None:
     for table in printed("infoflow.lab.papers.infoflow.recovery")["tables"]:
         assert len(table["trained"]) == len(table["initialized"]) == table["heads"][0]
+
+
+def test_the_throughput_of_figure_2_is_measured(tmp_path: Path) -> None:
+    """Its few steps fit into the recipe they are made with."""
+    result = reproduce("softmax_attention/figure2", out=tmp_path, parts=("throughput",))
+    (measured,) = result["throughput"]
+    assert measured["stacked"] > 0
+    assert measured["one by one"] > 0
