@@ -118,7 +118,8 @@ def test_without_climbing_no_gradient_is_asked_for():
             asked.append(X.requires_grad)
             return X.sum((1, 2))
 
-        attack(network, lambda X: 0 * X.sum((1, 2)), 2, np.zeros(1), np.ones(1), seconds=0.0, batch=6, climb=climb)
+        region = Region(2, np.zeros(1), np.ones(1))
+        attack(network, lambda X: 0 * X.sum((1, 2)), region, seconds=0.0, batch=6, climb=climb)
         assert any(asked) == climb
 
 
