@@ -80,6 +80,11 @@ def different_pair(path: Path) -> Path:
 
 
 @maker
+def next_token(path: Path) -> Path:
+    return iflow.build("after_match:d=1", 4, 0.1).save(path)
+
+
+@maker
 def value_read(path: Path) -> Path:
     return iflow.build("value_at_argmax:d=2", 3, 0.3).save(path)
 

@@ -64,6 +64,8 @@ unary = Target.sum(Extremum(tree(A, one, -one)), Extremum(tree(np.zeros((2, 2)),
 constant = Target.sum(Extremum(TreeScore.linear(np.zeros(2))))
 placed = pairs(A, sets=((0, 1), None))
 different = pairs(A + A.T, distinct=True)
+beside = Extremum(TreeScore.linear([1.0, -0.5]), sets=(slice(1, None),))
+before = Target((ValueAtExtremum(beside, Polynomial.identity(2), shift=-1),), Polynomial.linear([[1.0, 2.0]]), 2)
 cubic = Target.sum(Extremum(TreeScore((Polynomial([[3, 0], [1, 1]], [[1.0, -0.5]]),), (), 2), "min"))
 line = Extremum(TreeScore.linear(np.ones(1)))
 product = Target((line, Extremum(line.score, "min")), Polynomial([[1, 1], [1, 0]], [[1.0, 0.5]]), 1)
@@ -80,7 +82,7 @@ whole = function(lambda X: X.amax(-2).sum(-1) - X.mean((-1, -2)), d=2)
 written = function(lambda x: (x[..., 0, :] * x[..., 1, :]).sum(-1).sin(), d=1, arity=2, extremum="max", lipschitz=1.0)
 """
 USERS = [line.partition(" = ")[0] for line in USERS_FILE.splitlines() if " = " in line and line[0].isalpha()]
-USERS = [name for name in USERS if name not in ("rng", "A, B, one", "line", "around")]
+USERS = [name for name in USERS if name not in ("rng", "A, B, one", "line", "around", "beside")]
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,7 @@ class Draws:
             "chain": {"length": self.pick(2, 3), "d": min(d, 2), "seed": seed},
             "max_plus_min": {},
             "value_at_argmax": {"d": self.pick(2, 3), "margin": self.pick(0.1, 0.5)},
+            "after_match": {"d": self.pick(1, 2), "margin": self.pick(0.1, 0.5)},
             "recall": {"d": self.pick(1, 2), "margin": self.pick(0.1, 0.5)},
         }
         if name == "user":

@@ -36,6 +36,12 @@ def test_values_and_leads_by_brute_force():
         order = np.argsort(-x[:, 0])
         assert np.array_equal(value, x[order[0], 1:])
         assert slack == pytest.approx(x[order[0], 0] - x[order[1], 0] - 0.1, abs=1e-12)
+    N = it.after_match(3)
+    for x, value, slack in zip(X, N(X), N.slack(X), strict=True):
+        away = ((x[:-1] - x[-1]) ** 2).sum(1)
+        order = np.argsort(away)
+        assert np.array_equal(value, x[order[0] + 1])
+        assert slack == pytest.approx(away[order[1]] - away[order[0]] - 0.1, abs=1e-12)
     R = it.recall(2)
     for x, value, slack in zip(X, R(X), R.slack(X), strict=True):
         match = x[:-1, :2] @ x[-1, :2]
@@ -46,10 +52,10 @@ def test_values_and_leads_by_brute_force():
 
 
 def test_the_token_that_is_read_is_active_and_no_other():
-    for F in (it.value_at_argmax(3), it.recall(2, 2)):
+    for F, place in ((it.value_at_argmax(3), 0), (it.recall(2, 2), 0), (it.after_match(2), 2)):
         X = F.sample(20, 6)
         assert (F.active(X).sum(1) == 1).all()
-        assert all(active[w[0]] for active, w in zip(F.active(X), F.winners(X)[0], strict=True))
+        assert all(active[w[place]] for active, w in zip(F.active(X), F.winners(X)[0], strict=True))
 
 
 @pytest.mark.parametrize("T", [1, 2, 9])
@@ -79,8 +85,44 @@ def test_associative_recall_is_two_heads_in_two_layers(T, d, values):
     assert float(network.embed(torch.from_numpy(X)).norm(dim=-1).max()) <= 1.0 + 1e-12
 
 
+@pytest.mark.parametrize(("T", "d", "positions"), [(2, 1, "additive"), (3, 2, "augmented"), (9, 2, "additive")])
+def test_induction_is_a_head_for_the_next_token_and_one_for_the_match_then_a_read(T, d, positions):
+    target = it.after_match(d, 0.2)
+    network = iflow.build(target, T, 0.05, arch=f"heads=2,1 positions={positions}")
+    assert network.config.heads == (2, 1)
+    X = inputs(target, T)
+    X[0, -1] = X[0, 0]  # a token that was there before
+    counted = target.slack(X) >= 0
+    assert counted.any()
+    assert errors(network, target, X)[counted].max() <= network.certificate.bound <= 0.05
+    assert largest_weight(network) <= 1.0
+    assert float(network.embed(torch.from_numpy(X)).norm(dim=-1).max()) <= 1.0 + 1e-12
+
+
+def test_what_a_neighbour_needs():
+    line = TreeScore.linear([1.0])
+    last = ValueAtExtremum(Extremum(line), Polynomial.identity(1), shift=1)
+    F = Target((last,), Polynomial.identity(1), 1)
+    with pytest.raises(iflow.InfoFlowError, match="leave out the ends"):
+        F(np.zeros((3, 1)))
+    with pytest.raises(iflow.InfoFlowError, match="not every winner has a token there"):
+        lay_out(F, 3)
+    before = ValueAtExtremum(Extremum(line, sets=(slice(1, None),)), Polynomial.identity(1), shift=-1)
+    G = Target((before,), Polynomial.identity(1), 1)
+    assert G(np.array([[1.0], [2.0], [5.0], [3.0]])) == 2.0
+    assert iflow.build(G, 4, 0.1, arch="heads=1,1 positions=additive mask=causal").certificate.bound <= 0.1
+    for arch, why in (
+        ("heads=1,1 positions=none", "no position code"),
+        ("heads=2 positions=additive", "needs 2 layers"),
+        ("heads=2,1 positions=additive mask=causal", "no token sees what stands behind it"),
+        ("heads=1,1 positions=additive", "heads=2,1 fits"),
+    ):
+        with pytest.raises(iflow.InfoFlowError, match=why):
+            iflow.build("after_match:d=1", 4, 0.1, arch=arch)
+
+
 def random_read(rng, d, T):
-    """Trees of one to three vertices, read at any of them, with sets, different positions, polynomial scores."""
+    """Trees of one to three vertices, read at any of them or beside it, with sets, different positions, polynomials."""
     k = int(rng.integers(1, 4))
     edges = []
     for v in range(1, k):
@@ -95,10 +137,16 @@ def random_read(rng, d, T):
     score = TreeScore(tuple(unary), tuple(edges), d)
     extremum = Extremum(score, "max" if rng.random() < 0.5 else "min", sets, distinct)
     value = Polynomial.affine_map(rng.standard_normal((int(rng.integers(1, 3)), d)), float(rng.standard_normal()))
-    return ValueAtExtremum(extremum, value, int(rng.integers(k)), float(rng.uniform(0.05, 0.5)))
+    vertex, margin = int(rng.integers(k)), float(rng.uniform(0.05, 0.5))
+    if not distinct and rng.random() < 0.5:
+        shift = int(rng.integers(1, T)) * int(rng.choice([-1, 1]))
+        allowed = list(sets or (None,) * k)
+        allowed[vertex] = slice(None, -shift) if shift > 0 else slice(-shift, None)
+        return ValueAtExtremum(replace(extremum, sets=tuple(allowed)), value, vertex, margin, shift=shift)
+    return ValueAtExtremum(extremum, value, vertex, margin)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([2, 3, 6]))
 def test_random_reads_stay_within_their_certificates_where_the_winner_is_clear(seed, T):
     rng = np.random.default_rng(seed)
@@ -119,7 +167,11 @@ def test_random_reads_stay_within_their_certificates_where_the_winner_is_clear(s
         assert errors(network, target, X)[counted].max(initial=0.0) <= bound <= network.header["eps"]
 
 
-HOT = [("value_at_argmax:d=2", [(1.0,), (20.0,)]), ("recall:d=1", [(9.0, 99.0), (3.0, 1e6)])]
+HOT = [
+    ("value_at_argmax:d=2", [(1.0,), (20.0,)]),
+    ("recall:d=1", [(9.0, 99.0), (3.0, 1e6)]),
+    ("after_match:d=1", [(2.0, 1e6), (9.0, 1e6)]),
+]
 
 
 @pytest.mark.parametrize(("spelling", "betas"), HOT)
@@ -146,7 +198,9 @@ def test_the_attack_stays_where_the_claim_speaks():
     assert attack(network, target, Region(5, low, high), seconds=0.3).error > 0.5  # a tie, where the claim is silent
 
 
-@pytest.mark.parametrize("spelling", ["value_at_argmax:d=3,margin=0.2", "recall:d=2,values=2,margin=0.2"])
+@pytest.mark.parametrize(
+    "spelling", ["value_at_argmax:d=3,margin=0.2", "recall:d=2,values=2,margin=0.2", "after_match:d=1,margin=0.2"]
+)
 def test_certificates_say_what_they_speak_of(spelling, tmp_path):
     network = iflow.load(iflow.build(spelling, 6, 0.1).save(tmp_path / "f.safetensors"))
     certificate = iflow.certify(network, seconds=0.5)
@@ -159,7 +213,7 @@ def test_certificates_say_what_they_speak_of(spelling, tmp_path):
     assert certificate.measured["float32"] < 0.2
 
 
-@pytest.mark.parametrize("spelling", ["value_at_argmax:d=3", "recall:d=2"])
+@pytest.mark.parametrize("spelling", ["value_at_argmax:d=3", "recall:d=2", "after_match:d=2"])
 def test_predict_plan_and_trace(spelling):
     target = it.parse(spelling)
     layout = lay_out(target, 8)
@@ -172,7 +226,7 @@ def test_predict_plan_and_trace(spelling):
         assert not flow.note
 
 
-@pytest.mark.parametrize("spelling", ["value_at_argmax:d=3", "recall:d=1"])
+@pytest.mark.parametrize("spelling", ["value_at_argmax:d=3", "recall:d=1", "after_match:d=1"])
 def test_reads_are_trained(spelling):
     recipe = iflow.Recipe(samples=512, validation=256, epochs=2)
     (result,) = iflow.fit(spelling, "heads=1,1 embed=8 positions=additive", 5, seeds=1, recipe=recipe)

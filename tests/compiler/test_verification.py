@@ -18,6 +18,7 @@ NETWORKS = {
     "depth": (it.pairwise_max(2, 2), 5, 0.2, {"arch": "heads=1,1,1 embed=10"}),
     "features": (it.d_retrieval(2, 2, sets=((0, 1), (2, 4))), 5, 0.1, {}),
     "chain": (it.chain(4, 2), 4, 0.3, {}),
+    "neighbour": (it.after_match(1), 4, 0.1, {}),
 }
 
 
@@ -34,6 +35,7 @@ def true_error(network, target, T):
     low, high = (np.array(side) for side in network.header["domain"])
     unit = np.concatenate([starts(np.random.default_rng(s), 48, T, target.dim, s) for s in range(2)])
     X = low + (high - low) * unit
+    X = X[target.slack(X) >= 0]
     return float(np.abs(network(torch.from_numpy(X)).numpy() - target(X)).max())
 
 

@@ -324,6 +324,10 @@ def _betas(wiring: Wiring, chooser: _Chooser, T: int, share: float) -> tuple[flo
                 leak = LEAK_SHARE * share / (2.0 * bound * (T - m) / m * chooser.outer_slope())
                 clear = term.margin * (1.0 if term.positions is not None else 1.0 - MOST_BLUR)
                 result[layer] = max(result[layer], -np.log(leak) / (head.kappa * clear))
+            if head.job.message is not None and head.job.message.shift:
+                bound = max(value_bound(term, k) for k in range(term.values))
+                leak = LEAK_SHARE * share / (2.0 * bound * max(T - 1, 1) * chooser.outer_slope())
+                result[layer] = max(result[layer], -np.log(leak) / (head.kappa * (1.0 - MOST_BLUR)))
             if head.penalty:
                 assert head.job.message is not None
                 reach = 1.1 * term.spread(head.job.message)  # a tenth of it is far above the errors of scores

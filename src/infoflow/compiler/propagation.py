@@ -8,6 +8,10 @@ own error.
 Where a token leaves out itself the maximum is over T - 1 scores, and its own, lowered by the penalty P, keeps a weight
 q <= exp(-beta kappa (P - r)), r the spread of the computed scores: the average moves by q r at most.
 
+A head that fetches from a neighbour has one winner with a score of 1 against 0: the others keep a weight
+q <= (T - 1) exp(-beta kappa (1 - w)), w the width of the errors of these scores, and what is fetched moves by
+2 q sup|value| at most.
+
 Where the m winners are read (`Term.reads`), the others keep a weight q <= (T - m)/m exp(-beta kappa (margin - w)), w
 the width of the errors of their scores, and the mean of the values moves by 2 q sup|value| at most. Among several
 winners the weights are within a factor exp(beta kappa w) of each other.
@@ -28,7 +32,7 @@ from infoflow.certificates.rules import UNIT
 from infoflow.certificates.softmax import softmax_gap
 from infoflow.compiler.blocks import Block, Piece
 from infoflow.compiler.wiring import WiredHead, Wiring, cls_entry, state_bounds, value_bound
-from infoflow.flow.normal_form import NormalForm, Term
+from infoflow.flow.normal_form import HELD, NormalForm, Term
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.target import OuterNetwork
 
@@ -86,6 +90,9 @@ def propagate(wiring: Wiring, T: int, betas: tuple[float, ...], errors: Errors, 
             fetched[list(head.writes)] = (
                 np.abs(head.value) @ excess + _value_rounding(head, T, sizes, rounding) + head.value_error
             )
+            if head.job.message is not None and head.job.message.shift:
+                off = _neighbour_deviation(wiring, layer, head, T, betas[layer], excess, rounding)
+                fetched[list(head.writes)] += off * np.array(head.units)
             if head.job.message is None:
                 blur = max(blur, _blur(wiring, head, met))
                 for k, unit in enumerate(head.units):
@@ -118,6 +125,8 @@ def _embedding_excess(wiring: Wiring, errors: Errors, rounding: bool) -> np.ndar
 def _retrieve(wiring: Wiring, head: WiredHead, met: _Met, beta: float) -> Interval:
     """Deviation of the softmax average from the true maximum, in true units."""
     term = wiring.form.terms[head.job.term]
+    if head.job.message is not None and head.job.message.shift:
+        return 0.0, 0.0  # no score: what is fetched counts as stored numbers do
     if term.reads is not None and head.job.message is None:
         return _winner_deviation(term, head, met, beta, term.margin * _blur(wiring, head, met))
     low, high, moved, noise = _score_errors(wiring, head, met)
@@ -164,9 +173,34 @@ def self_leak(term: Term, head: WiredHead, beta: float, width: float) -> float:
 
 def _code_error(wiring: Wiring, layer: int, head: WiredHead, excess: np.ndarray) -> float:
     """Codes off by e (of what they hold) move the penalties by P (2 e + T e^2), and comparisons by twice that."""
+    return head.penalty * _code_blur(wiring, layer, head, excess)
+
+
+def _code_blur(wiring: Wiring, layer: int, head: WiredHead, excess: np.ndarray) -> float:
+    """2 (2 e + T e^2): how far differences of products of codes may be from those of 0 and 1."""
     codes = list(wiring.layout.states[layer].codes)
     off = float(excess[codes].max()) / head.code_scale
-    return 2.0 * head.penalty * (2.0 * off + len(codes) * off**2)
+    return 2.0 * (2.0 * off + len(codes) * off**2)
+
+
+def neighbour_leak(term: Term, head: WiredHead, T: int, beta: float, width: float) -> float:
+    """2 q sup|value| with q <= (T - 1) e^(-beta kappa (1 - width)), q <= 1."""
+    bound = max(value_bound(term, k) for k in range(term.values))
+    clear = 1.0 - width
+    odds = (T - 1) * math.exp(-beta * head.kappa * clear) if clear > 0.0 else math.inf
+    return 2.0 * bound * (odds / (1.0 + odds) if odds < math.inf else float(T > 1))
+
+
+def _neighbour_deviation(
+    wiring: Wiring, layer: int, head: WiredHead, T: int, beta: float, excess: np.ndarray, rounding: bool
+) -> float:
+    """How far what is fetched from a neighbour may be from the truth, beside the errors of what is stored there.
+
+    Scores are products of codes, 0 or 1, so a logit errs by (2E + n + 8) u of beta kappa as in `_softmax_rounding`.
+    """
+    noise = UNIT * 4.0 * (3 * wiring.layout.sizes[layer] + 8) if rounding else 0.0
+    width = _code_blur(wiring, layer, head, excess) + 2.0 * (head.defect + noise)
+    return neighbour_leak(wiring.form.terms[head.job.term], head, T, beta, width) + head.value_defect
 
 
 def _softmax_rounding(wiring: Wiring, layer: int, head: WiredHead, T: int) -> float:
@@ -225,6 +259,8 @@ def _add_messages(
     for key, output in layout.states[layer + 1].slots.items():
         low, high = scores.get(key, (0.0, 0.0))
         term = wiring.form.terms[key[0]]
+        if key[1] <= HELD:
+            continue
         if key not in layout.states[layer].slots and term.unary[key[1]].any():
             for piece in wiring.blocks[layer].of(output):
                 if piece.power == 1:  # the unary score enters with the error of the features it is read from
@@ -234,8 +270,9 @@ def _add_messages(
                     moved = abs(piece.gain) * float(np.abs(piece.factors[0]) @ features)
                     low, high = _widen((low, high), moved / wiring.slot_units[layer + 1][key])
         for head, (a, b) in arrived:
-            if head.job.message is not None and (head.job.term, head.job.message.parent) == key:
-                low, high = (low + a, high + b) if head.job.message.sign > 0 else (low - b, high - a)
+            message = head.job.message
+            if message is not None and not message.shift and (head.job.term, message.parent) == key:
+                low, high = (low + a, high + b) if message.sign > 0 else (low - b, high - a)
         result[key] = _widen((low, high), added[output] / wiring.slot_units[layer + 1][key])
     return result
 

@@ -406,7 +406,9 @@ def with_stored_errors(wiring: Wiring, network: Transformer, expected: Transform
             logit = float((dq * k + q * dk + dq * dk).sum())
             back = float((q + dq).max() * dv.sum()) / head.fetched if head.job.message is not None else 0.0
             read = float(dv.max()) / min(head.units) if head.units else 0.0
-            winner = head.job.message is None and wiring.form.terms[head.job.term].reads is not None
+            winner = wiring.form.terms[head.job.term].reads is not None and (
+                head.job.message is None or head.job.message.shift != 0
+            )
             defect = head.defect + 2.0 * logit / head.kappa + (0.0 if winner else back + read)
             value_defect = head.value_defect + (read if winner else 0.0)
             changed.append(replace(head, defect=defect, value_defect=value_defect, value_error=float(dv.max())))

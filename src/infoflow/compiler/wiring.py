@@ -7,6 +7,10 @@ kappa = min over components of 1 / (max|psi row| max|phi row|): the larger kappa
 A head that leaves out the token that asks adds -penalty <e_t, e_s> to the score, e_t the code of position t, one
 direction per position. The values it fetches are the scores without the penalty, stored at `fetched` >= kappa times
 their size: the penalty asks for a smaller kappa, that is a larger beta, and for no wider feed-forward block.
+
+A head that fetches from the neighbour `shift` positions away compares by position alone: its score is
+<e_{t+shift}, e_s>, 1 at that token and 0 at all others. What it fetches is held in directions of its own until the CLS
+reads it.
 """
 
 import math
@@ -19,7 +23,7 @@ from jaxtyping import Float
 from infoflow.compiler.blocks import Block, Piece
 from infoflow.flow.jobs import Job
 from infoflow.flow.layout import LayerDirections, Layout
-from infoflow.flow.normal_form import Message, NormalForm, Term, names_positions
+from infoflow.flow.normal_form import HELD, Message, NormalForm, Term, names_positions
 
 # Scores may be stored smaller than they arrive. Under a weight bound the block that computes them shrinks by that
 # factor while what reads them grows less (its rule has room), at the price of a larger beta. Which of these gives the
@@ -43,7 +47,7 @@ class WiredHead:
     writes: tuple[int, ...]
     kappa: float  # logit = beta * kappa * (score - penalty at the token itself)
     fetched: float  # of a message: stored score / true score; 0 for a read
-    units: tuple[float, ...]  # stored value / true value, per fetched number of a read
+    units: tuple[float, ...]  # stored value / true value, per fetched number of a read or of a neighbour
     psi: Float[np.ndarray, "rank directions"]  # true functionals as rows, for the error analysis
     phi: Float[np.ndarray, "rank directions"]
     own: Float[np.ndarray, " directions"]  # true child score (or the score read) as a row
@@ -201,6 +205,8 @@ def _head(layout: Layout, layer: int, index: int, row: _Rows, one: float) -> Wir
     job = layout.jobs[layer][index]
     writes = layout.states[layer].received[index]
     term = layout.form.terms[job.term]
+    if job.message is not None and job.message.shift:
+        return _fetching_head(job, term, row, writes)
     if job.message is not None:
         return _message_head(job, job.message, term, row, one, writes)
     if term.reads is not None:
@@ -265,12 +271,36 @@ def _message_head(job: Job, message: Message, term: Term, row: _Rows, one: float
     )
 
 
-def _winner_head(layout: Layout, layer: int, job: Job, term: Term, row: _Rows, writes: tuple[int, ...]) -> WiredHead:
-    """The key is the score alone (for fixed positions their code, 0 on the set and -1 off it), the values are what is
-    read at the winners."""
+def _fetching_head(job: Job, term: Term, row: _Rows, writes: tuple[int, ...]) -> WiredHead:
+    """Query j is position j's own direction, key j that of position j + shift: they meet where s = t + shift."""
     assert term.reads is not None
-    own, defect = row.score(term, term.root)
-    kappa = BELOW / (float(np.abs(own).max()) or 1.0)
+    codes, code = row.state.codes, float(row.scale[row.state.codes[0]])
+    kappa = code**2 * BELOW
+    met = [(j, codes[p + term.shift]) for p, j in enumerate(codes) if 0 <= p + term.shift < len(codes)]
+    pairs = [(row.unit(asks), row.unit(answers)) for asks, answers in met]
+    rows, units, off = _read_rows(term, row)
+    none = np.zeros((0, row.size))
+    return WiredHead(
+        job,
+        np.array([query for query, _ in pairs]),
+        BELOW * np.array([key for _, key in pairs]),
+        rows,
+        writes,
+        kappa,
+        1.0,
+        units,
+        none,
+        none,
+        np.zeros(row.size),
+        0.0,
+        value_defect=off,
+        code_scale=code,
+    )
+
+
+def _read_rows(term: Term, row: _Rows) -> tuple[np.ndarray, tuple[float, ...], float]:
+    """What is read at a token as rows, the unit of each, and what they leave out."""
+    assert term.reads is not None
     rows, units, off = [], [], 0.0
     for read in term.reads:
         functional, extra = row.functional(read)
@@ -278,10 +308,26 @@ def _winner_head(layout: Layout, layer: int, job: Job, term: Term, row: _Rows, w
         rows.append(unit * functional)
         units.append(unit / term.winners)
         off = max(off, extra * term.winners)
+    return np.array(rows), tuple(units), off
+
+
+def _held_rows(term: Term, row: _Rows) -> tuple[np.ndarray, tuple[float, ...], float]:
+    """The same for what a token has fetched from its neighbour: a direction each."""
+    keys = [(term.index, HELD - k) for k in range(term.values)]
+    rows = BELOW * np.array([row.unit(row.state.slots[key]) for key in keys])
+    return rows, tuple(BELOW * row.units[key] for key in keys), 0.0
+
+
+def _winner_head(layout: Layout, layer: int, job: Job, term: Term, row: _Rows, writes: tuple[int, ...]) -> WiredHead:
+    """The key is the score alone (for fixed positions their code, 0 on the set and -1 off it), the values are what is
+    read at the winners."""
+    assert term.reads is not None
+    own, defect = row.score(term, term.root)
+    kappa = BELOW / (float(np.abs(own).max()) or 1.0)
+    values, units, off = _read_rows(term, row) if term.fetch is None else _held_rows(term, row)
     none = np.zeros((0, row.size))
     query = row.unit(asks_with(layout, layer))[None]
-    values, units_ = np.array(rows), tuple(units)
-    head = WiredHead(job, query, kappa * own[None], values, writes, kappa, 0.0, units_, none, none, own, defect)
+    head = WiredHead(job, query, kappa * own[None], values, writes, kappa, 0.0, units, none, none, own, defect)
     return replace(head, value_defect=off)
 
 
@@ -292,6 +338,8 @@ def _units_after(
     result = {}
     for term_index, vertex in layout.states[layer + 1].slots:
         flows = [gain * h.fetched for h in heads if _into(h, term_index, vertex)]
+        if vertex <= HELD:  # as it was fetched
+            flows = [h.units[HELD - vertex] for h in heads if _fetches(h, term_index)]
         if (term_index, vertex) in units:
             flows.append(units[term_index, vertex])
         result[term_index, vertex] = min(flows)
@@ -299,7 +347,12 @@ def _units_after(
 
 
 def _into(head: WiredHead, term: int, vertex: int) -> bool:
-    return head.job.message is not None and head.job.term == term and head.job.message.parent == vertex
+    message = head.job.message
+    return message is not None and not message.shift and head.job.term == term and message.parent == vertex
+
+
+def _fetches(head: WiredHead, term: int) -> bool:
+    return head.job.message is not None and head.job.message.shift != 0 and head.job.term == term
 
 
 def _values_after(heads: tuple[WiredHead, ...], units: dict[tuple[int, int], float]) -> dict[tuple[int, int], float]:
@@ -327,6 +380,12 @@ def _block(
         scale = scales[layer + 1][j]
         _linear(block, j, scale * vector, scale * float(np.abs(functional).sum()))
     for (term_index, vertex), output in after.slots.items():
+        if vertex <= HELD:
+            source = next((h.writes[HELD - vertex] for h in heads if _fetches(h, term_index)), None)
+            source = state.slots[term_index, vertex] if source is None else source
+            bound = slot_bound(layout, row.layer, term_index, vertex) * slot_units[layer + 1][term_index, vertex]
+            _linear(block, output, row.unit(source), bound)
+            continue
         into = tuple(head for head in heads if _into(head, term_index, vertex))
         _score_pieces(block, output, layout, row, (term_index, vertex), into, slot_units[layer + 1])
     for (term_index, k), output in after.values.items():
@@ -391,8 +450,10 @@ def _score_pieces(
 
 
 def slot_bound(layout: Layout, layer: int, term_index: int, vertex: int) -> float:
-    """sup |b_v| with the messages that have arrived before `layer`."""
+    """sup |b_v| with the messages that have arrived before `layer`; of a component that was fetched, its own sup."""
     term = layout.form.terms[term_index]
+    if vertex <= HELD:
+        return value_bound(term, HELD - vertex)
     arrived = [m for m in term.incoming(vertex) if layout.layer_of(term_index, m.child) < layer]
     return float(np.abs(term.unary[vertex]).sum()) + sum(m.bound + term.bound(m.child) for m in arrived)
 

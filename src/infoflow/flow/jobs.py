@@ -46,13 +46,18 @@ Schedule = tuple[tuple[Job, ...], ...]
 
 def default_heads(form: NormalForm) -> tuple[int, ...]:
     """L = height + 1, one head per edge in the layer behind its child's height, the reads in the last layer."""
-    layers = 1 + max(term.height[term.root] for term in form.terms)
+    layers = least_layers(form)
     heads = [0] * layers
     for term in form.terms:
-        for message in term.messages:
-            heads[term.height[message.child]] += 1
+        for message in term.sent:
+            heads[0 if message.shift else term.height[message.child]] += 1
         heads[0 if term.positions is not None else layers - 1] += 1
     return tuple(max(h, 1) for h in heads)
+
+
+def least_layers(form: NormalForm) -> int:
+    """One for the reads, and one for every step of a message on the longest way, or of a fetch, to a root."""
+    return 1 + max((max(term.height[term.root], int(term.fetch is not None)) for term in form.terms), default=0)
 
 
 def assign(form: NormalForm, heads: tuple[int, ...]) -> Schedule | None:
@@ -60,9 +65,9 @@ def assign(form: NormalForm, heads: tuple[int, ...]) -> Schedule | None:
     layers = len(heads)
     done: dict[tuple[int, int], int] = {}  # (term, child) -> layer
     waiting = [
-        (not m.excludes, -_distance(term, m.child), term.index, i, m)
+        (not m.coded, -_distance(term, m.child), term.index, i, m)
         for term in form.terms
-        for i, m in enumerate(term.messages)
+        for i, m in enumerate(term.sent)
     ]
     waiting.sort(key=lambda item: item[:4])
     placed: list[list[Job]] = [[] for _ in heads]
@@ -79,7 +84,7 @@ def assign(form: NormalForm, heads: tuple[int, ...]) -> Schedule | None:
 
 
 def _ready(term: Term, message: Message, done: dict[tuple[int, int], int], layer: int) -> bool:
-    if message.excludes and layer > 0:
+    if message.coded and layer > 0:
         return False
     return all(done.get((term.index, m.child), layer) < layer for m in term.incoming(message.child))
 
@@ -105,9 +110,8 @@ def _place_reads(
                 return False
             placed[0].append(Job(0, free[0].pop(0), term.index))
         else:
-            reads.append(
-                (max((done[term.index, m.child] + 1 for m in term.incoming(term.root)), default=0), term.index)
-            )
+            before = [m.child for m in term.sent if m.parent == term.root]
+            reads.append((max((done[term.index, child] + 1 for child in before), default=0), term.index))
     reads.sort(key=lambda item: (item[0], item[1]))
     for layer in range(layers - 1, -1, -1):
         chosen: list[int] = []
@@ -131,8 +135,8 @@ def minimal_heads(form: NormalForm, max_layers: int, max_heads: int) -> Iterator
     def possible(heads: tuple[int, ...]) -> bool:
         return assign(form, heads) is not None
 
-    chain = max((term.height[term.root] for term in form.terms), default=0) + 1
-    messages = sum(len(term.messages) for term in form.terms)
+    chain = least_layers(form)
+    messages = sum(len(term.sent) for term in form.terms)
     jobs = messages + len(form.terms)
     vectors = sum(_count_prefixes(layers - 1, max_heads, jobs) for layers in range(chain, max_layers + 1))
     what = f"trying {vectors:.3g} ways to spread {jobs} messages and reads over up to {max_layers} layers"

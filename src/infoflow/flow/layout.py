@@ -7,9 +7,9 @@ Directions of layer l: the features still needed (raw x, or a basis of what is n
 have received messages, values the CLS has already read, a constant, and what the heads of this layer retrieve:
 rank numbers per message, one more when the child carries a score. E_l is their number rounded up to a multiple of h_l
 (rule 3 of the construction); layer 1 needs no constant unless a child's score must be added to a key there. A message
-that leaves out the token that asks needs T directions, one per position, and as many keys: a matrix of penalties that
-is the same for all s != t in row t and different at s = t has rank T - 1 at least, so no shorter code is fair to the
-other tokens (points on a circle would favour the opposite position).
+that leaves out the token that asks, or fetches from a neighbour, needs T directions, one per position, and as many
+keys: a matrix of penalties that is the same for all s != t in row t and different at s = t has rank T - 1 at least, so
+no shorter code is fair to the other tokens (points on a circle would favour the opposite position).
 """
 
 from collections.abc import Iterator
@@ -20,8 +20,8 @@ import numpy as np
 from jaxtyping import Float
 
 from infoflow.architecture import Architecture
-from infoflow.flow.jobs import Job, Schedule, assign, default_heads, minimal_heads, with_factors
-from infoflow.flow.normal_form import NormalForm, Refused, Term, independent_rows, normal_form
+from infoflow.flow.jobs import Job, Schedule, assign, default_heads, least_layers, minimal_heads, with_factors
+from infoflow.flow.normal_form import HELD, NormalForm, Refused, Term, independent_rows, normal_form
 from infoflow.targets.target import Target
 
 __all__ = ["LayerDirections", "Layout", "Refused", "lay_out", "schedules"]
@@ -123,7 +123,7 @@ def schedules(target: Target, max_layers: int, max_heads: int, T: int = 2, domai
     None is deeper than there are messages and reads: a layer without one can be left out, and every measure falls.
     """
     form = normal_form(target, T, domain)
-    max_layers = min(max_layers, sum(len(term.messages) + 1 for term in form.terms))
+    max_layers = min(max_layers, sum(len(term.sent) + 1 for term in form.terms))
     positions = _positions(form, None)
     for heads in minimal_heads(form, max_layers, max_heads):
         schedule = assign(form, heads)
@@ -142,12 +142,16 @@ def _architecture_reasons(form: NormalForm, arch: Architecture) -> list[str]:
     if form.single_positions and arch.positions == "none":
         reasons.append(
             "the target asks for different positions and the architecture has no position code by which a token could "
-            "leave out itself (positions=additive or augmented)"
+            "know itself from others (positions=additive or augmented)"
         )
     elif form.position_features and arch.positions == "none":
         reasons.append("the target names positions and the architecture has none (positions=additive or augmented)")
     if arch.mask == "causal":
         for term in form.terms:
+            if term.shift > 0:
+                reasons.append(
+                    f"under a causal mask no token sees what stands behind it, which term {term.index + 1} reads"
+                )
             if any(m.excludes for m in term.messages):
                 reasons.append(
                     f"under a causal mask position 1 sees no other position, so term {term.index + 1} has no pair there"
@@ -170,8 +174,8 @@ def _symmetric_pair(term: Term) -> bool:
 
 
 def _why_not(form: NormalForm, heads: tuple[int, ...]) -> list[str]:
-    chain = 1 + max(term.height[term.root] for term in form.terms)
-    messages = sum(len(term.messages) for term in form.terms)
+    chain = least_layers(form)
+    messages = sum(len(term.sent) for term in form.terms)
     if len(heads) < chain:
         return [f"the tree of the target needs {chain} layers (height + 1), the architecture has {len(heads)}"]
     return [
@@ -203,7 +207,7 @@ def _states(form: NormalForm, schedule: Schedule, heads: tuple[int, ...], positi
         slots, values = {}, {}
         for term, vertex in _open_slots(form, schedule, layer):
             slots[term, vertex] = len(names)
-            names.append(f"term{term + 1}.score({vertex + 1})")
+            names.append(f"term{term + 1}.{f'next[{HELD - vertex + 1}]' if vertex <= HELD else f'score({vertex + 1})'}")
         for job in (j for earlier in schedule[:layer] for j in earlier if j.message is None):
             for k in range(form.terms[job.term].values):
                 values[job.term, k] = len(names)
@@ -224,7 +228,7 @@ def _states(form: NormalForm, schedule: Schedule, heads: tuple[int, ...], positi
 
 
 def _excluding(jobs: tuple[Job, ...]) -> bool:
-    return any(job.message is not None and job.message.excludes for job in jobs)
+    return any(job.message is not None and job.message.coded for job in jobs)
 
 
 def _value_name(term: Term, component: int) -> str:
@@ -255,6 +259,9 @@ def _open_slots(form: NormalForm, schedule: Schedule, layer: int) -> list[tuple[
             used = _layer_of(schedule, term.index, None if vertex == term.root else vertex)
             if first is not None and first < layer <= used:
                 result.append((term.index, vertex))
+        if term.fetch is not None:
+            first, used = (_layer_of(schedule, term.index, child) for child in (HELD, None))
+            result += [(term.index, HELD - k) for k in range(term.values) if first < layer <= used]
     return result
 
 
@@ -271,12 +278,16 @@ def needed(form: NormalForm, schedule: Schedule, layer: int) -> list[np.ndarray]
     for jobs in schedule[layer:]:
         for job in jobs:
             term = form.terms[job.term]
+            if job.message is not None and job.message.shift:
+                assert term.reads is not None
+                rows += list(term.reads)
+                continue
             if job.message is not None:
                 rows += [*job.message.psi, *job.message.phi]
                 vertices = [job.message.child, job.message.parent]
             else:
                 vertices = [term.root]
-                rows += list(term.reads if term.reads is not None else ())
+                rows += list(term.reads if term.reads is not None and term.fetch is None else ())
             for vertex in vertices:
                 first = _first_incoming(form, schedule, term.index, vertex)
                 if (first is None or first >= layer) and np.any(term.unary[vertex]):
@@ -358,7 +369,7 @@ def _receive(
     for job in schedule[layer]:
         term = form.terms[job.term]
         if job.message is not None:
-            count = job.message.rank + term.carries(job.message.child)
+            count = term.values if job.message.shift else job.message.rank + term.carries(job.message.child)
             result.append(tuple(range(len(names), len(names) + count)))
             names += [f"{job.name}[{k + 1}]" for k in range(count)]
             continue
@@ -379,8 +390,8 @@ def _receive(
 
 
 def _dirty(form: NormalForm, schedule: Schedule, term: int, vertex: int, layer: int) -> bool:
-    """The CLS entry of a slot is 0 unless a message into it adds the average of a child's score."""
-    return any(
+    """The CLS entry of a slot is 0 unless a message adds the average of a child's score, or of what is fetched."""
+    return vertex <= HELD or any(
         form.terms[term].carries(m.child) and _layer_of(schedule, term, m.child) < layer
         for m in form.terms[term].incoming(vertex)
     )
@@ -398,8 +409,9 @@ def _least_embed(state: LayerDirections, jobs: tuple[Job, ...], form: NormalForm
     for job in jobs:
         term = form.terms[job.term]
         if job.message is not None:
-            excluded = len(state.codes) if job.message.excludes else 0
-            per_head[job.head] += job.message.rank + term.carries(job.message.child) + excluded
+            codes = len(state.codes) if job.message.coded else 0
+            numbers = job.message.rank + term.carries(job.message.child)
+            per_head[job.head] += max(codes, term.values) if job.message.shift else numbers + codes
         else:
             per_head[job.head] += term.values
     return heads * max(-(-state.size // heads), *per_head, 1)

@@ -12,7 +12,8 @@ that is subtracted (`Message.sign`).
 
 A term that is read at its winner (`Term.reads`: a value at an extremum, or fixed positions, whose score is 0 on the set
 and -1 off it) is not its score but a functional of the tokens there: the mean over the winners, times their number. The
-score only says who wins, and by how much: `Term.margin`.
+score only says who wins, and by how much: `Term.margin`. Where what is read stands `shift` positions away from the
+winner, every token first fetches it (`Term.fetch`), by the codes of the single positions.
 """
 
 import math
@@ -32,6 +33,7 @@ from infoflow.targets.terms import Extremum, KthLargest, PositionSum, ValueAtExt
 # feature -> coefficient; a feature is an exponent tuple, a frozenset of positions or one position (an int)
 Functional = dict[Any, float]
 FARTHEST = 1e50  # ends of the domain: beyond it products of a few coordinates leave float64
+HELD = -1  # the first of the components that a token fetched from a neighbour, where vertices are numbered
 MOST_CODES = 1024  # positions with a direction of their own: four attention matrices of T^2 numbers, 32 MiB
 ROOTS_A_SECOND = 2e6  # cubes of the vertices of a tree whose every root is tried, measured on one core
 
@@ -59,6 +61,7 @@ class Message:
     defect: float  # sup of what rank reduction left out
     excludes: bool = False  # the maximum is over the other tokens, not the one that asks
     sign: float = 1.0  # with which the maximum enters the parent's score
+    shift: int = 0  # not 0: no comparison, the token that stands this far away is fetched (`Term.fetch`)
 
     @property
     def rank(self) -> int:
@@ -66,8 +69,15 @@ class Message:
         return len(self.psi)
 
     @property
+    def coded(self) -> bool:
+        """It needs a direction for every position."""
+        return self.excludes or self.shift != 0
+
+    @property
     def name(self) -> str:
         """As the layout's directions spell it."""
+        if self.shift:
+            return f"term{self.term + 1}.fetch({self.shift:+d})"
         return f"term{self.term + 1}.message({self.child + 1}->{self.parent + 1})"
 
 
@@ -85,11 +95,25 @@ class Term:
     positions: tuple[int, ...] | None = None  # the winners, where they are always the same
     reads: Float[np.ndarray, "values features"] | None = None  # what is read at the winners
     margin: float = 0.0  # by how much the scores of winners exceed the others, where they are read
+    shift: int = 0  # how far from the winner the token stands that is read
 
     @property
     def values(self) -> int:
         """Numbers that are read at its winner."""
         return 1 if self.reads is None else len(self.reads)
+
+    @property
+    def fetch(self) -> Message | None:
+        """What every token must fetch before it can be read; its components are held as "vertices" HELD, HELD - 1.."""
+        if not self.shift:
+            return None
+        none = np.zeros((0, self.unary.shape[1]))
+        return Message(self.index, HELD, self.root, none, none, 0.0, 0.0, shift=self.shift)
+
+    @property
+    def sent(self) -> tuple[Message, ...]:
+        """Everything that tokens fetch from each other."""
+        return self.messages if self.fetch is None else (*self.messages, self.fetch)
 
     @property
     def winners(self) -> int:
@@ -102,7 +126,7 @@ class Term:
 
     def carries(self, vertex: int) -> bool:
         """True when b_v = unary + incoming messages is not identically zero."""
-        return bool(np.any(self.unary[vertex])) or bool(self.incoming(vertex))
+        return vertex > HELD and (bool(np.any(self.unary[vertex])) or bool(self.incoming(vertex)))
 
     def bound(self, vertex: int) -> float:
         """sup |b_v|, vertex by vertex up the tree."""
@@ -212,6 +236,7 @@ class _Draft:
     message_sign: float = 1.0
     reads: list[Functional] | None = None
     margin: float = 0.0
+    shift: int = 0
 
 
 def _centre(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -237,7 +262,8 @@ def _draft(index: int, term: Any, T: int, centre: np.ndarray, half: np.ndarray) 
         return _draft_positions(index, term, T, centre, half)
     if isinstance(term, ValueAtExtremum):
         draft, reasons = _draft_extremum(index, term.extremum, T, centre, half, term.vertex, term.margin)
-        return (draft, reasons) if draft is None else (_read_at_winner(draft, term, centre, half), [])
+        reasons = [*reasons, *(_shift_reasons(name, term, T) if term.shift else [])]
+        return (None, reasons) if draft is None or reasons else (_read_at_winner(draft, term, centre, half), [])
     if isinstance(term, WholeSequence):
         return None, [f"{name} is a function that can be called but not read"]
     if not isinstance(term, Extremum):
@@ -275,7 +301,14 @@ def _draft_extremum(
 
 def _read_at_winner(draft: _Draft, term: ValueAtExtremum, centre: np.ndarray, half: np.ndarray) -> _Draft:
     rows, constants = term.read.substituted(centre, half)
-    return replace(draft, sign=1.0, constant=constants, reads=rows, margin=term.margin)
+    return replace(draft, sign=1.0, constant=constants, reads=rows, margin=term.margin, shift=term.shift)
+
+
+def _shift_reasons(name: str, term: ValueAtExtremum, T: int) -> list[str]:
+    positions = term.extremum.ranges(T)[term.vertex]
+    if positions and not (min(positions) + term.shift >= 0 and max(positions) + term.shift < T):
+        return [f"{name} reads {term.shift:+d} positions from its winner, and not every winner has a token there"]
+    return _code_reasons(name, T)
 
 
 def _draft_positions(
@@ -347,7 +380,7 @@ def _code_reasons(name: str, T: int) -> list[str]:
     if T < 2:
         return [f"{name} asks for two different positions, T is {T}"]
     if T > MOST_CODES:
-        return [f"{name} asks for different positions, a direction each, and T={T} is more than {MOST_CODES} of them"]
+        return [f"{name} tells positions apart, a direction for each, and T={T} is more than {MOST_CODES} of them"]
     return []
 
 
@@ -421,7 +454,7 @@ def _features(drafts: list[Any], T: int) -> tuple[Any, ...]:
             for row in (*psi, *phi):
                 used.update(dict.fromkeys(row))
     monomials = sorted((f for f in used if not names_positions(f)), key=lambda f: (sum(f), [-e for e in f]))
-    single = range(T) if any(draft.excludes for draft in drafts) else ()
+    single = range(T) if any(draft.excludes or draft.shift for draft in drafts) else ()
     return (*monomials, *sorted((f for f in used if isinstance(f, frozenset)), key=sorted), *single)
 
 
@@ -453,6 +486,7 @@ def _finish(draft: _Draft, column: dict[Any, int]) -> Term:
         draft.positions,
         None if draft.reads is None else np.array([vector(r) for r in draft.reads]),
         draft.margin,
+        draft.shift,
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from infoflow.architecture import Architecture
 from infoflow.flow.layout import Layout, Refused, lay_out
-from infoflow.flow.normal_form import Message, normal_form
+from infoflow.flow.normal_form import HELD, Message, normal_form
 from infoflow.flow.sets import FlowHead, GlobalHead, LayerInput, MaxHead, PositionHead, RowScores, Slot
 from infoflow.targets import Extremum, KthLargest, PositionSum, Target, TreeScore, WholeSequence, tree_form
 from infoflow.targets.comparison import compared
@@ -102,6 +102,8 @@ def _head(target: Target, layout: Layout, index: int, message: Message | None) -
             return lambda rows: np.broadcast_to(score, (len(rows), state.T))
 
         return MaxHead(read)
+    if message.shift:
+        return _neighbour(index, message.shift)
     child, excludes = message.child, message.excludes
     compare = _pair_scores(term, message)
 
@@ -119,6 +121,19 @@ def _head(target: Target, layout: Layout, index: int, message: Message | None) -
         return scores
 
     return MaxHead(retrieve, name=(index, child))
+
+
+def _neighbour(index: int, shift: int) -> FlowHead:
+    """The token `shift` positions away, where there is one; the CLS stands nowhere."""
+
+    def fetch(state: LayerInput) -> RowScores:
+        def scores(rows: np.ndarray) -> np.ndarray:
+            there = (rows + shift)[:, None] == np.arange(state.T)
+            return np.where(there & (rows < state.T)[:, None], 0.0, -np.inf)
+
+        return scores
+
+    return MaxHead(fetch, name=(index, HELD))
 
 
 def _pair_scores(term: object, message: Message) -> Callable[[np.ndarray], RowScores]:

@@ -75,6 +75,8 @@ def _uncovered(term: Term, T: int) -> str | None:
         return "has a score that is not linear in the token"
     if inner.sets is not None and tuple(inner.ranges(T)[0]) != tuple(range(T)):
         return "looks at some positions only"
+    if isinstance(term, ValueAtExtremum) and term.shift:
+        return "reads a neighbour of the winner"
     if isinstance(term, ValueAtExtremum) and term.read.degree > 1:
         return "reads a map that is not linear"
     return None

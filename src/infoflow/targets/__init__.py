@@ -16,6 +16,7 @@ from infoflow.targets.comparison import Comparison
 from infoflow.targets.named import (
     NAMED,
     Named,
+    after_match,
     chain,
     closest_pair,
     d_retrieval,
@@ -68,6 +69,7 @@ __all__ = [
     "TreeScore",
     "ValueAtExtremum",
     "WholeSequence",
+    "after_match",
     "chain",
     "closest_pair",
     "comparison_trees",

@@ -66,7 +66,7 @@ def comparison(target: Target, T: int) -> Comparison:
     if any(isinstance(term, WholeSequence) for term in target.terms):
         return _estimated(target, T)
     terms = [compared(term) for term in target.terms]
-    dimension = max(_dimension(term) for term in terms)
+    dimension = max(_dimension(compared(term)) + _beside(term) for term in target.terms)
     _check_digits(dimension, T)
     lower, basis = _lower(target, T)
     return Comparison(
@@ -119,6 +119,11 @@ def compared(term: Term) -> Compared:
     """The term as a comparison: what is read at a winner does not say who wins."""
     assert not isinstance(term, WholeSequence)
     return term.extremum if isinstance(term, ValueAtExtremum) else term
+
+
+def _beside(term: Term) -> bool:
+    """Whether a leaf must hold one token more: the one that is read beside the winner."""
+    return isinstance(term, ValueAtExtremum) and term.shift != 0
 
 
 def _dimension(term: Compared) -> int:

@@ -122,6 +122,19 @@ def recall(d: int = 2, values: int = 1, margin: float = 0.1) -> Target:
     return Target((term,), Polynomial.identity(values), d + values, spell("recall", keys))
 
 
+def after_match(d: int = 2, margin: float = 0.1) -> Target:
+    """x(s* + 1), s* = argmin_{s < T} |x(s) - x(T)|^2: induction, what came after the last token's best match.
+
+    Certificates speak of inputs on which the nearest earlier token is nearer than every other by `margin`.
+    """
+    _at_least(d=(d, 1))
+    square, (left, right) = Polynomial.quadratic(np.eye(d)), factor(-2.0 * np.eye(d))
+    score = TreeScore((square, square), (Edge(0, 1, left, right),), d)
+    match = Extremum(score, "min", sets=(slice(None, -1), slice(-1, None)))
+    term = ValueAtExtremum(match, Polynomial.identity(d), margin=margin, name="next", shift=1)
+    return Target((term,), Polynomial.identity(d), d, spell("after_match", {"d": d, "margin": margin}))
+
+
 def triangle_center(d: int = 2) -> Target:
     """min_{t1,t2,t3} |x(t1) + x(t2) + x(t3)|^2, eq. (7)."""
     _at_least(d=(d, 1))
@@ -279,6 +292,7 @@ NAMED: dict[str, Named] = {
     "position_sum": Named(position_sum, "-", {"positions": read_positions, "d": int}, {"positions": (0, 1, 2), "d": 2}),
     "value_at_argmax": Named(value_at_argmax, "-", {"d": int, "margin": float}, {"d": 2, "margin": 0.1}),
     "recall": Named(recall, "-", {"d": int, "values": int, "margin": float}, {"d": 2, "values": 1, "margin": 0.1}),
+    "after_match": Named(after_match, "-", {"d": int, "margin": float}, {"d": 2, "margin": 0.1}),
     "max_plus_min": Named(max_plus_min, "-", {}, {}),
     "star": Named(
         star,

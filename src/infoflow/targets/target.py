@@ -267,7 +267,7 @@ class Target(Shown):
                 if isinstance(term, WholeSequence):  # its tokens stand where they stand
                     total = slope if total is None else total + slope
                     continue
-                for v in range(term.arity):
+                for v in range(positions.shape[1]):
                     here = (T[None, :] == positions[:, v : v + 1])[:, :, None]
                     part = here * slope[:, v][:, None, :]
                     total = part if total is None else total + part

@@ -13,6 +13,7 @@ from infoflow.targets import norm_search, search
 from infoflow.targets.arrays import (
     Array,
     broadcast,
+    concatenate,
     detach,
     dot,
     indices,
@@ -28,6 +29,7 @@ from infoflow.targets.score import CallableScore, NormOfSum, Score, TreeScore, d
 
 # Measured on one core: features of pairs, pairs of a search for three, tuples one by one.
 PAIRS_A_SECOND, TRIPLES_A_SECOND, TUPLES_A_SECOND = 2e8, 7e7, 3e6
+MOST_SHIFT = 1024  # positions between a winner and what is read there
 MOST_POWER = 30  # tuples of more tokens take for ever from T = 2 on; floats have an end
 Sets = tuple[tuple[int, ...] | slice | None, ...]
 
@@ -138,8 +140,9 @@ class Extremum:
 
 @dataclass(frozen=True, eq=False)
 class ValueAtExtremum:
-    """value(x(t_v)) at the tuple (t_1..t_k) that wins an extremum: recall, lookup. Vector-valued.
+    """value(x(t_v + shift)) at the tuple (t_1..t_k) that wins an extremum: recall, lookup, induction. Vector-valued.
 
+    With `shift` the token that is read stands that many positions behind the winner (before it, where negative).
     It jumps where two tuples tie, so no continuous network is near it everywhere. What is certified speaks of inputs
     on which the winner leads by `margin` at least: the best score of a tuple with t_v = t* exceeds the best score of
     every tuple with another t_v by that much (`lead`).
@@ -150,8 +153,10 @@ class ValueAtExtremum:
     vertex: int = 0
     margin: float = 0.1
     name: str = ""
+    shift: int = 0
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "shift", arguments.integer("shift", self.shift, -MOST_SHIFT, MOST_SHIFT))
         if tree_form(self.extremum.score) is None or (self.extremum.distinct and self.arity > 2):
             raise InfoFlowError("expected a score that is a sum over a tree (with distinct: over pairs), got another.")
         if not 0 <= self.vertex < self.arity or self.read.inputs != self.dim:
@@ -179,24 +184,38 @@ class ValueAtExtremum:
     def check_length(self, T: int) -> None:
         """Refuse a length at which a restricted vertex has no position."""
         self.extremum.check_length(T)
+        positions = self.extremum.ranges(T)[self.vertex]
+        if not (min(positions) + self.shift >= 0 and max(positions) + self.shift < T):
+            raise InfoFlowError(
+                f"expected position sets whose every position p has a token at p{self.shift:+d} among T={T}, "
+                f"got positions {min(positions) + 1} to {max(positions) + 1}; leave out the ends."
+            )
 
     def search_seconds(self, T: int) -> float:
         """About how long the search of one sequence takes."""
         return self.extremum.search_seconds(T)
 
     def winners(self, X: Array) -> Array:
-        """The tuple that wins in each sequence."""
-        return self.extremum.winners(X)
+        """The winning tuple, and behind it the position that is read, where that is another."""
+        found = self.extremum.winners(X)
+        if not self.shift:
+            return found
+        return concatenate([found, found[:, self.vertex : self.vertex + 1] + self.shift], -1)
+
+    @property
+    def _place(self) -> int:
+        """Where in `winners` the position that is read stands."""
+        return self.arity if self.shift else self.vertex
 
     def value(self, tokens: Array) -> Array:
-        """What is read of the winning tuple."""
-        return self.read(tokens[..., self.vertex, :])
+        """What is read there."""
+        return self.read(tokens[..., self._place, :])
 
     def gradient(self, tokens: Array) -> Array:
         """d value / d token: not zero at the token that is read alone; the others only choose."""
-        at = tokens[..., self.vertex, :]
+        at = tokens[..., self._place, :]
         slope = stack([self.read.derivative(i)(at) for i in range(self.dim)], -1)  # (..., values, d)
-        return stack([slope if v == self.vertex else 0 * slope for v in range(self.arity)], -2)
+        return stack([slope if v == self._place else 0 * slope for v in range(tokens.shape[-2])], -2)
 
     def lead(self, X: Array) -> Array:
         """X (B, T, d) -> (B,): by how much the best score with the winning t_v exceeds the best with another t_v."""

@@ -104,7 +104,7 @@ def _trees(term: Term, T: int, leaves: Leaves) -> list[ComparisonTree]:
     if isinstance(term, WholeSequence):
         raise InfoFlowError("expected extrema for trees of comparison, got a function that can only be called.")
     if isinstance(term, ValueAtExtremum):
-        return _trees(term.extremum, T, leaves)
+        return [_with_neighbour(tree, term) for tree in _trees(term.extremum, T, leaves)]
     if isinstance(term, PositionSum):
         return [ComparisonTree(((position,),), (), ()) for position in term.positions]
     if isinstance(term, KthLargest):
@@ -123,6 +123,15 @@ def _trees(term: Term, T: int, leaves: Leaves) -> list[ComparisonTree]:
     if term.arity > T:
         raise InfoFlowError(f"expected T >= {term.arity} for leaves of {term.arity} different positions, got T={T}.")
     return [ComparisonTree.balanced(list(itertools.combinations(range(T), term.arity)), _best_arrangement(term))]
+
+
+def _with_neighbour(tree: ComparisonTree, term: ValueAtExtremum) -> ComparisonTree:
+    """The same comparisons; leaves hold what is read beside the winner, too."""
+    if not term.shift:
+        return tree
+    leaves = [(*leaf, leaf[term.vertex] + term.shift) for leaf in tree.leaves]
+    score = _signed(term.extremum)
+    return ComparisonTree.balanced(leaves, lambda tokens: score(tokens[..., :-1, :]))
 
 
 def _signed(term: Extremum) -> NodeFunction:
