@@ -1,9 +1,10 @@
 """Faults under a sweep, counted: each must end bit-equal to the unbroken run, or in one sentence with nothing lost.
 
-    python benchmarks/faults.py [KILLS [EVERY]]      writes benchmarks/results/faults.json
+    python benchmarks/faults.py [KILLS [EVERY [KIND...]]]      writes benchmarks/results/faults.json
 
 With KILLS (200) signals, half as many flipped bits, a twentieth as many losses of a cluster's node and of its driver,
-and a fault at every EVERY-th (1) write and read.
+and a fault at every EVERY-th (1) write and read. KIND names what is to be tried (all: kill write read flip writers
+clock cluster); the record keeps what earlier calls found of other kinds, each with the call that found it.
 
 A sweep (two groups of three models, a checkpoint after every step, weights kept) runs in a forked child:
 
@@ -29,7 +30,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ RECIPE = Recipe(samples=16, validation=8, batch=4, epochs=6, dtype="float64", ro
 ARCHES = (Architecture((1, 1), (2, 2), 3), Architecture((2, 1), (2, 2), 3))
 RUNS = [Run(pairwise_max(D=1, d=2, seed=0), arch, 3, seed, RECIPE) for arch in ARCHES for seed in range(3)]
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+SWEEP = "sweep"  # the word with which `spawned` calls this file
 Fault = Callable[[], None]
 
 
@@ -88,7 +90,8 @@ def forked(store: Path, said: Path, fault: Fault = nothing) -> int:
 
 def spawned(store: Path, said: Path, address: str) -> int:
     """The process number of a new Python that sweeps on a cluster: Ray's threads do not live through a fork."""
-    return os.posix_spawn(sys.executable, [sys.executable, __file__, str(store), str(said), address], os.environ)
+    words = [sys.executable, __file__, SWEEP, str(store), str(said), address]
+    return os.posix_spawn(sys.executable, words, os.environ)
 
 
 def ended(child: int) -> int:
@@ -306,47 +309,52 @@ class Trials:
         cluster.shutdown()
         self.address = None
 
-
-def trials(folder: Path, kills: int, every: int) -> Iterator[Trials]:
-    made = Trials(folder)
-    for number in range(kills):
-        made.kill(number)
-    yield made
-    made.at_every("write", WRITES, full, every)
-    yield made
-    made.at_every("read", READS, unreadable, every)
-    yield made
-    for _ in range(kills // 2):
-        made.flip()
-    yield made
-    for count in (2, 3, 4):
-        made.writers(count)
-    for _ in range(3):
-        made.half_way()
-        made.finish("clock", call(made.store, made.said, jumping_clock), (0,))
-    yield made
-    made.on_a_cluster(kills // 20)
-    yield made
+    def clock(self) -> None:
+        self.half_way()
+        self.finish("clock", call(self.store, self.said, jumping_clock), (0,))
 
 
-def main(kills: int, every: int, out: Path) -> None:
+def kinds(kills: int, every: int) -> dict[str, Callable[[Trials], None]]:
+    """What each kind of fault tries, by its name."""
+
+    def each(count: int, try_it: Callable[[Trials, int], None]) -> Callable[[Trials], None]:
+        return lambda made: [try_it(made, number) for number in range(count)] and None
+
+    return {
+        "kill": each(kills, Trials.kill),
+        "write": lambda made: made.at_every("write", WRITES, full, every),
+        "read": lambda made: made.at_every("read", READS, unreadable, every),
+        "flip": each(kills // 2, lambda made, _: made.flip()),
+        "writers": each(3, lambda made, number: made.writers(2 + number)),
+        "clock": each(3, lambda made, _: made.clock()),
+        "cluster": lambda made: made.on_a_cluster(kills // 20),
+    }
+
+
+def main(kills: int, every: int, asked: list[str], path: Path) -> None:
+    """Every kind in turn, recorded when it is done."""
     random.seed(0)
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder:
-        for made in trials(Path(folder), kills, every):
-            print(json.dumps(dict(made.counts)), f"{len(made.wrong)} wrong", flush=True)
-    payload = {
-        "counts": dict(made.counts),
-        "wrong": made.wrong,
-        "provenance": provenance(("torch", "safetensors", "ray")),
-    }
-    write_json(out / "faults.json", payload)
-    if made.wrong:
-        raise SystemExit(json.dumps(made.wrong[:5], indent=1))
+    known = kinds(kills, every)
+    if unknown := set(asked) - set(known):
+        raise SystemExit(f"expected kinds of faults ({' '.join(known)}), got {' '.join(sorted(unknown))}.")
+    record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    found = {kind: each for kind, each in record.get("kinds", {}).items() if kind in known}
+    wrong = []
+    for kind in asked or known:
+        with tempfile.TemporaryDirectory() as folder:
+            made = Trials(Path(folder))
+            known[kind](made)
+        counts, wrong = dict(made.counts), [*wrong, *made.wrong]
+        found[kind] = {"counts": counts, "wrong": made.wrong, "provenance": provenance(("torch", "safetensors", "ray"))}
+        write_json(path, {"kinds": {k: found[k] for k in known if k in found}, "provenance": found[kind]["provenance"]})
+        print(kind, json.dumps(counts), f"{len(made.wrong)} wrong", flush=True)
+    if wrong:
+        raise SystemExit(json.dumps(wrong[:5], indent=1))
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 4:  # as `spawned` calls it
-        sys.exit(sweep(Path(sys.argv[1]), nothing, Path(sys.argv[2]), sys.argv[3]))
-    asked = [int(word) for word in sys.argv[1:]]
-    main(*(asked + [200, 1][len(asked) :]), out=Path(__file__).parent / "results")
+    if sys.argv[1:2] == [SWEEP]:
+        sys.exit(sweep(Path(sys.argv[2]), nothing, Path(sys.argv[3]), sys.argv[4]))
+    sizes = [int(word) for word in sys.argv[1:3]]
+    main(*(sizes + [200, 1][len(sizes) :]), asked=sys.argv[3:], path=Path(__file__).parent / "results" / "faults.json")

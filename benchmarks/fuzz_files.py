@@ -18,6 +18,7 @@ import struct
 import tempfile
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,10 @@ def _held() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def fuzz(files: int, seed: int, seconds: float) -> tuple[list[dict[str, Any]], int]:
+def fuzz(
+    files: int, seed: int, seconds: float, keep: Callable[[list[dict[str, Any]], int], None]
+) -> tuple[list[dict[str, Any]], int]:
+    """All answers and the largest memory; `keep` gets what there is after every child."""
     answers: list[dict[str, Any]] = []
     most = 0
     with tempfile.TemporaryDirectory() as folder, Progress("files", files) as bar:
@@ -125,7 +129,11 @@ def fuzz(files: int, seed: int, seconds: float) -> tuple[list[dict[str, Any]], i
         with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
             for some, held in pool.imap(child, jobs):
                 answers += some
+                for one in some:
+                    if one["failed"]:
+                        print(one, flush=True)
                 most = max(most, held)
+                keep(answers, most)
                 bar.update(len(answers), f"{sum(a['failed'] for a in answers)} failed")
     return answers, most
 
@@ -158,13 +166,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "fuzz_files.json")
     options = parser.parse_args()
     assert set(ATTACKS) >= {"transformer"}
-    answers, memory = fuzz(options.files, options.seed, options.seconds)
-    report = summary(answers, memory)
-    for one in answers:
-        if one["failed"]:
-            print(one)
+    settings = {"seconds": options.seconds, "seed": options.seed, "provenance": provenance()}
+
+    def keep(answers: list[dict[str, Any]], memory: int) -> None:
+        write_json(options.out, {**summary(answers, memory), **settings})
+
+    report = summary(*fuzz(options.files, options.seed, options.seconds, keep))
     print(json.dumps(report, indent=1))
-    write_json(options.out, {**report, "seconds": options.seconds, "seed": options.seed, "provenance": provenance()})
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import argparse
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from infoflow.verdicts.predict import Prediction, predict
 
 RESULTS = Path(__file__).parent / "results" / "predict_vs_build.json"
 POSITIONS = ("none", "additive", "augmented", "joint")
+RECORDED = 100  # draws after which the record is written
 UNIFORM = ("exponential_head", "memory_head")  # how their values are spread over heads does not matter
 
 # A user's own targets: zero, rank-deficient and symmetric matrices, unary scores, minima beside maxima, position sets,
@@ -244,10 +246,16 @@ def _wrong_network(call: Call, said: Prediction, made: Any) -> list[str]:
     return wrong
 
 
-def sweep(draws: int, seed: int) -> dict[str, Any]:
+def sweep(draws: int, seed: int, keep: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
+    """What came out of every draw; `keep` gets what there is from time to time."""
     counts: Counter[str] = Counter()
     disagreements: list[dict[str, Any]] = []
     start = time.perf_counter()
+
+    def summary(done: int) -> dict[str, Any]:
+        found = {"draws": done, "seed": seed, "verdicts": dict(sorted(counts.items())), "disagreements": disagreements}
+        return found | {"seconds": time.perf_counter() - start}
+
     with tempfile.TemporaryDirectory() as folder, Progress("draws", draws) as bar:
         source = Draws(seed, Path(folder))
         for number in range(draws):
@@ -257,8 +265,9 @@ def sweep(draws: int, seed: int) -> dict[str, Any]:
             if wrong:
                 disagreements.append({"draw": number, "call": str(call), "wrong": wrong})
             bar.update(number + 1)
-    found = {"draws": draws, "seed": seed, "verdicts": dict(sorted(counts.items())), "disagreements": disagreements}
-    return found | {"seconds": time.perf_counter() - start}
+            if keep is not None and (number + 1) % RECORDED == 0:
+                keep(summary(number + 1))
+    return summary(draws)
 
 
 def main() -> None:
@@ -266,8 +275,12 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    found = sweep(options.draws, options.seed)
-    write_json(RESULTS, {"benchmark": "predict_vs_build", **found, "provenance": provenance(("numpy", "torch"))})
+
+    def keep(found: dict[str, Any]) -> None:
+        write_json(RESULTS, {"benchmark": "predict_vs_build", **found, "provenance": provenance(("numpy", "torch"))})
+
+    found = sweep(options.draws, options.seed, keep)
+    keep(found)
     print(f"{found['verdicts']}\n{len(found['disagreements'])} disagreements in {found['seconds']:.0f} s")
     for each in found["disagreements"][:20]:
         print(f"  {each['call']}: {'; '.join(each['wrong'])}")

@@ -173,9 +173,13 @@ def tasks(payload: Recorded) -> Shown:
 @table
 @measured("benchmarks/results/faults.json")
 def faults(payload: Recorded) -> Shown:
-    """What was broken, how often, and what came out."""
-    rows = [[*name.split(": ", 1), count] for name, count in payload["counts"].items()]
-    return ["fault", "came out", "times"], rows
+    """What was broken, how often, and what came out; each kind with the call that tried it."""
+    rows = [
+        [*name.split(": ", 1), count, f"`{kind['provenance']['command']}`, {kind['provenance']['commit']}"]
+        for kind in payload["kinds"].values()
+        for name, count in kind["counts"].items()
+    ]
+    return ["fault", "came out", "times", "call, commit"], rows
 
 
 @table
