@@ -1,11 +1,12 @@
 """Which small mistakes in the code that proves things would no test notice?
 
-    python benchmarks/mutants.py [--mutants 600] [--seed 0] [--jobs 2] [--seconds 120]
+    python benchmarks/mutants.py [--mutants 600] [--seed 0] [--jobs 2] [--seconds 120] [--most N] [--known-calls]
     python benchmarks/mutants.py --explain KEY "why no test can tell it from the code"
 
 Writes benchmarks/results/mutants.json after every mutant; a later call goes on where this one stopped. The draw orders
 all mutants by a hash of seed and change, so an edit of one function leaves the others where they are in the order, with
-their results. A survivor is tried again once a test file that concerns it has changed, or with more --seconds.
+their results. A survivor is tried again once a test file that concerns it has changed, or with more --seconds. --most
+ends the call after so many mutants; --known-calls takes the calls of an earlier pass although test files have changed.
 
 A first pass runs each test file once and notes which functions every test calls and how much CPU time it takes (kept
 in out/mutants/calls.json). A mutant is written into a copy of the package in a temporary folder. A fork of a process
@@ -279,13 +280,13 @@ def described(mutant: Mutant) -> dict[str, Any]:
 def survey(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     for name in WARM:
         importlib.import_module(name)
-    calls = trace_calls(folder, options.jobs)
+    calls = json.loads(CALLS.read_text(encoding="utf-8")) if options.known_calls else trace_calls(folder, options.jobs)
     digests = hashlib.sha256(json.dumps({f: calls[f]["digest"] for f in sorted(calls)}).encode()).hexdigest()[:12]
     record: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
     known = {each["key"]: each for each in record.get("mutants", []) if record.get("seed") == options.seed}
     everything = drawn(options.seed)
     order = everything[: options.mutants]
-    waiting = [m for m in order if not settled(known.get(m.key), digests, options.seconds)][::-1]
+    waiting = [m for m in order if not settled(known.get(m.key), digests, options.seconds)][: options.most][::-1]
     free = [Slot(folder / str(i)) for i in range(options.jobs)]
     running: dict[int, tuple[Slot, dict[str, Any]]] = {}
 
@@ -346,6 +347,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=120.0, help="measured CPU time of the tests run on a mutant")
+    parser.add_argument("--most", type=int, help="mutants that are run in this call")
+    parser.add_argument("--known-calls", action="store_true", help="which tests call what, as of the last pass")
     parser.add_argument("--explain", nargs=2, metavar=("KEY", "REASON"), help="note why a survivor is equivalent")
     options = parser.parse_args()
     if options.explain:
