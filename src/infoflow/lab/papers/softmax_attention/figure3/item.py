@@ -1,6 +1,7 @@
 """Softmax attention Figure 3 (C.1): where a guided head looks, for three intervals, beside the explicit head."""
 
 from itertools import pairwise
+from statistics import fmean
 from random import Random
 from typing import Any
 
@@ -70,8 +71,17 @@ def judge(result: dict[str, Any]) -> dict[str, Finding]:
     shares = [row["end keys"] for row in result["rows"]]
     falling = shares[0] > 0.5 and all(after <= before for before, after in pairwise(shares))
     said = ", ".join(f"{share:.2f}" for share in shares)
+    error = ", ".join(f"{row['one channel'] / row['mean predictor']:.2f}" for row in result["rows"])
     number = f"attention on the two end keys {said} for |b - a| = 0.5, 1.5, 3"
+    if all(row["end keys, other seeds"] for row in result["rows"]):
+        seeds = ", ".join(f"{fmean(_numbers(row['end keys, other seeds'])):.2f}" for row in result["rows"])
+        number += f" ({seeds} with other seeds)"
+    number += f"; the error is {error} of the mean predictor's"
     return {"Figure 3": Finding(falling, number)}
+
+
+def _numbers(listed: str) -> list[float]:
+    return [float(part) for part in listed.split(", ")]
 
 
 def explicit(task: Truncated) -> tuple[Float[Tensor, "samples n p"], float]:
