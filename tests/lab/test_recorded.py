@@ -127,7 +127,10 @@ def test_judges_say_no(tmp_path: Path) -> None:
     assert said("infoflow/table12", table) == {False}  # it grows, and never comes near a constant
     table[-1]["mean"] = 0.98
     assert said("infoflow/table12", table) == {True}
-    keys = [{"end keys": share} for share in (0.9, 0.5, 0.7)]
+    keys = [
+        {"end keys": share, "end keys, other seeds": None, "one channel": 1.0, "mean predictor": 2.0}
+        for share in (0.9, 0.5, 0.7)
+    ]
     assert said("softmax_attention/figure3", keys) == {False}
     recovery = [{"rank": rank, "heads": "(6,6)", "our ratio": ratio, "NMSE": 0.1}
                 for rank, ratio in (("argmax", "0.1 to 0.5"), ("second", "0.3 to 1.0"))]  # fmt: skip

@@ -1,8 +1,8 @@
 """Softmax attention Figure 3 (C.1): where a guided head looks, for three intervals, beside the explicit head."""
 
 from itertools import pairwise
-from statistics import fmean
 from random import Random
+from statistics import fmean
 from typing import Any
 
 import torch
