@@ -18,8 +18,9 @@ from infoflow.train.run import Run
 from infoflow.train.stack import single_network
 
 RECOVERY = Path(__file__).parent.parent / "results/infoflow/recovery/best/store"
-SNAPSHOTS = (0, 50, 150, 400, 1000, 2500, 6000, 13_000)
-DRAWS = 16
+SNAPSHOTS = (0, 50, 150, 400, 800, 1600, 3200, 100_000)  # and the end
+SHORT = QUICK.with_(epochs=80)
+DRAWS = 12
 
 
 def scored(found: set[int], wanted: set[int]) -> tuple[float, float]:
@@ -97,37 +98,40 @@ NAMES = ("precision", "recall", "sweep", "maxima", "size", "wanted", "area", "un
          "fetched", "held", "chance")  # fmt: skip
 
 
-def trained(documents: int = 12) -> dict[str, Any]:
-    """The shipped networks of eq. (6) with D = 6, T = 64: enough heads and too few."""
+def trained(documents: int = 8) -> dict[str, Any]:
+    """The shipped networks of eq. (6) with D = 6, T = 64, enough heads and too few: of each pair of seeds the better."""
     target = targets.pairwise_max(D=6, d=4, seed=0)
-    rows = []
     X = inputs(target, 64, documents, 7)
-    paths = sorted((RECOVERY / "weights").glob("*.safetensors"))
-    with Progress("trained networks", len(paths)) as bar:
-        for number, path in enumerate(paths, 1):
-            network = load(path)
+    chosen: dict[tuple[int, ...], tuple[float, str, Transformer]] = {}
+    for path in sorted((RECOVERY / "weights").glob("*.safetensors")):
+        network = load(path)
+        c = network.config
+        error = nmse(network, Run(target, Architecture(c.heads, c.embed, c.widths[-1]), 64, 0, QUICK), 1000)
+        if error < chosen.get(c.heads, (np.inf,))[0]:
+            chosen[c.heads] = error, path.stem, network
+    rows = []
+    with Progress("trained networks", len(chosen)) as bar:
+        for heads, (error, name, network) in chosen.items():
             found = [compare(network, target, x.astype(np.float32), selection=n < 2) for n, x in enumerate(X)]
-            c = network.config
-            error = nmse(network, Run(target, Architecture(c.heads, c.embed, c.widths[-1]), 64, 0, QUICK), 2000)
-            rows.append({"heads": c.heads, "weights": path.stem, "NMSE": error, **mean_of(found, NAMES)})
+            rows.append({"heads": heads, "weights": name, "NMSE": error, **mean_of(found, NAMES)})
             rows[-1]["selection"] = float(np.mean([row["selection"] for row in found[:2]]))
-            bar.update(number)
+            bar.update(len(rows))
     rows.sort(key=lambda row: row["NMSE"])
     return {"target": target.spelling, "T": 64, "documents": documents, "draws": DRAWS, "sweep": SWEEP, "rows": rows}
 
 
-def film(documents: int = 12, seeds: int = 2) -> dict[str, Any]:
+def film(documents: int = 8, seeds: int = 1) -> dict[str, Any]:
     """Two small networks on their way: one with a head for every maximum, one with a head fewer in layer 1."""
     target = targets.pairwise_max(D=2, d=4, seed=0)
     X = inputs(target, 16, documents, 7).astype(np.float32)
     strips = []
     for heads in ((2, 2), (1, 2)):
-        runs = [Run(target, architecture(heads, 2, 64), 16, seed, QUICK) for seed in range(seeds)]
+        runs = [Run(target, architecture(heads, 2, 64), 16, seed, SHORT) for seed in range(seeds)]
         for number, frames in enumerate(snapshots(runs)):
             rows = []
             for step, network in frames:
                 found = [compare(network, target, x, selection=False) for x in X]
-                row = {"step": step, "NMSE": nmse(network, runs[0], 1000), **mean_of(found, NAMES)}
+                row = {"step": step, "NMSE": nmse(network, runs[0], 2000), **mean_of(found, NAMES)}
                 rows.append({**row, "first": {key: found[0][key] for key in ("effect", "pairs")}})
             strips.append({"heads": heads, "seed": number, "frames": rows})
     return {"target": target.spelling, "T": 16, "documents": documents, "draws": DRAWS, "strips": strips}

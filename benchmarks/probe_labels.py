@@ -18,7 +18,8 @@ from infoflow.probes.modes import LEAD, THRESHOLDS
 from infoflow.probes.planted import KINDS, Planted, accuracy, confusion, precision_recall
 from infoflow.probes.shuffle import Followed, by_label
 from infoflow.probes.sources import Source, open_source
-from infoflow.probes.texts import batches_of, documents_of, pairs_of, read_text, sampled
+from infoflow.probes.texts import batches_of, documents_of, pairs_of, sampled
+from infoflow.reading import text as read_text
 
 DISTURBED = {
     "clean": (0.0, 0.0, False),

@@ -33,8 +33,9 @@ from infoflow.probes.recovery import ratios, recovery, untrained
 from infoflow.probes.sources import Source, open_source
 from infoflow.probes.substitute import Substitute, everywhere, substitute
 from infoflow.probes.tasks import LanguageModelling, MaskedTokens, encode
-from infoflow.probes.texts import batches_of, documents_of, pairs_of, read_text, retrieval_of, sampled
+from infoflow.probes.texts import batches_of, documents_of, pairs_of, retrieval_of, sampled
 from infoflow.provenance import provenance
+from infoflow.reading import text as read_text
 from probe_labels import built, planted, reactions_of, shuffled
 
 RESULTS = Path(__file__).parent / "results"

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from infoflow.flow.sets import Ties
     from infoflow.flow.trace import Flow
+    from infoflow.probes.halving import LongFlow
     from infoflow.probes.measured import MeasuredFlow, MeasuredFlows
     from infoflow.targets.named import TargetLike
 
@@ -107,7 +108,7 @@ def trace(
     ties: "Ties" = "first",
     cls_skip: bool = True,
     **options: Any,
-) -> "Flow | MeasuredFlow | MeasuredFlows":
+) -> "Flow | MeasuredFlow | MeasuredFlows | LongFlow":
     """Where information goes, layer by layer: as the framework says of a target, or as measured in a network.
 
         iflow.trace(F, arch, X)       the flow of the tokens X (T, d) through the heads the target's layout gives
@@ -115,7 +116,7 @@ def trace(
 
     `ties` says who wins among equals; without `cls_skip` the CLS attends in every layer, also where it reads nothing.
     A network's X is one document (T, d) or several (B, T, d), or a mapping with `input_ids`; its options are those of
-    `probes.infosets.Settings` (draws, seed, threshold, selection, interior, read) and `law`, further documents.
+    `probes.infosets.Settings` (draws, seed, threshold, ...) and `law`, further documents. Long ones: by halving groups.
     """
     torch = sys.modules.get("torch")  # whoever has a network has loaded it; a target's flow needs numpy alone
     if torch is not None and isinstance(what, torch.nn.Module):

@@ -103,8 +103,12 @@ class Stage:
         change = (output - self.base.output).double().square().sum(-1)
         return (change / (2 * self.scale.output)).cpu().numpy()
 
-    def joint(self, groups: list[list[int]], frozen: bool) -> tuple[np.ndarray, np.ndarray]:
-        """The effect on the output of drawing all tokens of a group again, and its standard error, group by group."""
+    def joint(
+        self, groups: list[list[int]], frozen: bool, carriers: list[Tensor] | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The effect on the output of drawing all tokens of a group again, and its standard error, group by group.
+
+        With `carriers` (for every layer True at some heads) the others fetch what they fetched for the document."""
         R = len(self.draws)
         pairs = [(number, draw) for number in range(len(groups)) for draw in range(R)]
         sums = Sums(len(groups))
@@ -112,6 +116,7 @@ class Stage:
             ran = self.rerun.run(
                 self.variants([groups[n] for n, _ in part], [r for _, r in part]),
                 frozen=self.base.weights if frozen else None,
+                carriers=None if carriers is None else (carriers, self.base.values),
             )
             sums.add([n for n, _ in part], self.output_change(ran.output))
         return sums.mean(R)

@@ -15,18 +15,21 @@ import torch
 from torch import Tensor, nn
 
 from infoflow import arguments, targets
-from infoflow.errors import InfoFlowError
+from infoflow.errors import InfoFlowError, unknown
 from infoflow.flow.normal_form import box
 from infoflow.nn import Transformer
 from infoflow.probes.adapters import heads_of, is_hugging_face
 from infoflow.probes.bracket import bracket
-from infoflow.probes.effects import Stage, effects
+from infoflow.probes.effects import TOGETHER, Stage, effects
+from infoflow.probes.halving import AUDIT, LongFlow, halving
 from infoflow.probes.law import DOCUMENTS, Law, Sample, apart, tokens_of, variances
 from infoflow.probes.measured import MIDDLE, MeasuredFlow, MeasuredFlows, Threshold
 from infoflow.probes.record import Batch, as_batches
 from infoflow.probes.rerun import Read, Rerun, logits_at, pooled, whole_output
 
 MOST_PASSES = 1 << 21  # states put in place one by one; beyond it the effects through single states are left out
+LONGEST = 1 << 23  # tokens that run through the network one source at a time; beyond it groups are halved
+TOKENS, FEWEST = 1 << 16, 32  # for the variances: tokens of the law, and documents of long ones
 LARGEST_THRESHOLD = 0.1  # a certificate that is coarser than the sweep says nothing
 
 
@@ -39,6 +42,7 @@ class Settings:
     threshold: float | None = None  # None: of the certificate, else swept
     selection: bool = True  # also with attention free
     interior: bool | None = None  # through single states; None: where that is cheap enough
+    exact: bool | None = None  # one source at a time; None: where that is cheap enough, else by halving groups
     read: Read | None = None  # None: what the model's kind suggests
 
     def __post_init__(self) -> None:
@@ -48,14 +52,34 @@ class Settings:
             raise InfoFlowError(f"expected a threshold between 0 and 1, got {self.threshold}.")
 
 
-def measured_sets(model: nn.Module, X: Any, law: Any = None, **options: Any) -> MeasuredFlow | MeasuredFlows:
+def measured_sets(model: nn.Module, X: Any, law: Any = None, **options: Any) -> MeasuredFlow | MeasuredFlows | LongFlow:
     """The measured sets of one document or of several; `law` are further documents to draw tokens from."""
+    for option in options.keys() - Settings.__dataclass_fields__.keys():
+        raise unknown("option", option, ["law", *Settings.__dataclass_fields__])
     settings = Settings(**options)
     heads_of(model)
     documents, single = _documents(model, X)
     source = law_of(model, documents, law, settings.seed)
+    if single and not exact(documents[0], settings):
+        return measure_long(model, documents[0], source, settings)
     flows = [measure(model, document, source, settings, number) for number, document in enumerate(documents)]
     return flows[0] if single else MeasuredFlows(tuple(flows))
+
+
+def exact(document: Batch, settings: Settings) -> bool:
+    """Whether every source is drawn again by itself."""
+    T = tokens_of(document)[1].shape[1]
+    return settings.draws * T**2 <= LONGEST if settings.exact is None else settings.exact
+
+
+def measure_long(model: nn.Module, document: Batch, law: Law, settings: Settings) -> LongFlow:
+    """The content set of the output of a long document, by halving; the size of its selection set from a sample."""
+    with Rerun(model, document, settings.read or reader(model, document)) as rerun:
+        scale = variances(rerun, law)
+        stage = Stage(rerun, document, law.draws(document, settings.draws, 0), scale)
+        threshold = _threshold(model, settings, scale.output).value
+        sampled = AUDIT if settings.selection else 0
+        return halving(stage, threshold, AUDIT, sampled, settings.seed, name_of(model))
 
 
 def measure(model: nn.Module, document: Batch, law: Law, settings: Settings, number: int = 0) -> MeasuredFlow:
@@ -88,7 +112,9 @@ def law_of(model: nn.Module, documents: list[Batch], law: Any, seed: int) -> Law
     if isinstance(header.get("target"), str) and "X" in documents[0].inputs:
         sample = _sampler(header)
         tokens = tokens_of(documents[0])[1]
-        return Law([Batch({"X": sample(DOCUMENTS, tokens.shape[1], seed).to(tokens)})], sample, seed)
+        T, heads = tokens.shape[1], max(heads_of(model))
+        drawn = sample(min(DOCUMENTS, max(FEWEST, TOKENS // T)), T, seed).to(tokens)
+        return Law([Batch({"X": part}) for part in drawn.split(max(1, TOGETHER // (heads * T**2)))], sample, seed)
     return Law(documents, None, seed)
 
 

@@ -9,6 +9,7 @@ from infoflow.report import style
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from infoflow.probes.halving import LongFlow
     from infoflow.probes.measured import MeasuredFlow
 
 FLOOR = 1e-5  # effects are drawn on a log axis from here on
@@ -35,6 +36,22 @@ def draw_measured(flow: "MeasuredFlow") -> "Figure":
     with mpl.rc_context(style.SETTINGS):
         _output(made.add_subplot(grid[-1, :]), flow)
     made.suptitle(f"{flow.name}: whose value is where", fontsize=10, fontweight="bold")
+    return made
+
+
+def draw_long(flow: "LongFlow") -> "Figure":
+    """The tokens of a long document whose values are in the output, by their effect."""
+    made, axes = style.figure(8.0, 2.6)
+    places = [s + 1 for s in flow.members]
+    axes.vlines(places, FLOOR, flow.effect, color=style.COLOURS[0])
+    axes.errorbar(places, flow.effect, flow.error, fmt="o", color=style.COLOURS[0], ecolor=style.MUTED, linewidth=0.7)
+    axes.axhline(flow.threshold, color=style.INK, linewidth=0.9, linestyle="--", label="threshold")
+    axes.set_yscale("log")
+    axes.set_xlim(0, flow.T + 1)
+    axes.set_xlabel(f"token (of {flow.T})")
+    axes.set_ylabel("change of the output,\nas a share of its variance")
+    axes.set_title(f"{flow.name}: the tokens whose values are in the output")
+    axes.legend()
     return made
 
 

@@ -34,6 +34,7 @@ class Ran:
     output: Float[Tensor, "N m"]
     streams: list[Float[Tensor, "N rows E"]]
     weights: list[Float[Tensor, "N h Q K"]]
+    values: list[Float[Tensor, "N h Q n"]]  # what every head fetched
 
 
 class Rerun:
@@ -44,7 +45,8 @@ class Rerun:
         self.tap, self.stack = Tap(self._attend), ExitStack()
         self.frozen: list[Tensor] | None = None
         self.patched: tuple[int, Tensor] | None = None
-        self.kept: tuple[list[Tensor], list[Tensor]] = ([], [])
+        self.carriers: tuple[list[Tensor], list[Tensor]] | None = None
+        self.kept: tuple[list[Tensor], list[Tensor], list[Tensor]] = ([], [], [])
 
     def __enter__(self) -> Self:
         self.stack.enter_context(watched(self.model, self.tap, lambda: self.document.call(self.model)))
@@ -57,8 +59,15 @@ class Rerun:
         self.stack.close()
 
     @torch.no_grad()
-    def run(self, batch: Batch, frozen: list[Tensor] | None = None, patched: tuple[int, Tensor] | None = None) -> Ran:
-        self.frozen, self.patched, self.kept = frozen, patched, ([], [])
+    def run(
+        self,
+        batch: Batch,
+        frozen: list[Tensor] | None = None,
+        patched: tuple[int, Tensor] | None = None,
+        carriers: tuple[list[Tensor], list[Tensor]] | None = None,
+    ) -> Ran:
+        """`carriers` are, for every layer, the heads (True) that may carry a change, and what the others fetch."""
+        self.frozen, self.patched, self.carriers, self.kept = frozen, patched, carriers, ([], [], [])
         output = self.read(batch.call(self.model))
         return Ran(output, *self.kept)
 
@@ -68,9 +77,14 @@ class Rerun:
         if self.frozen is None:
             result = attention(q, k, v, scale, mask, hard)
             self.kept[1].append(result.weights)
+            self.kept[2].append(result.values)
             return result
         weights = self.frozen[layer]
-        return Attended(mixed(weights, v), weights)
+        values = mixed(weights, v)
+        if self.carriers is not None:
+            may, fixed = (part[layer] for part in self.carriers)
+            values = torch.where(may[:, None, None], values, fixed)
+        return Attended(values, weights)
 
     def _enter(self, layer: int, stream: Tensor) -> Tensor:
         if self.patched is not None and self.patched[0] == layer:
@@ -96,6 +110,11 @@ def whole_output(output: Any) -> Float[Tensor, "N m"]:
         found = getattr(output, "logits", None) if found is None else found
     assert isinstance(found, Tensor)
     return found.reshape(len(found), -1)
+
+
+def state_at(position: int) -> Read:
+    """The last state of one position."""
+    return lambda output: output.last_hidden_state[:, position].double()
 
 
 def logits_at(position: int) -> Read:
