@@ -1,5 +1,6 @@
 """The parts of information_sets.py about our own networks: built, trained, on their way, long ones, cheap proxies."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,14 @@ import infoflow as iflow
 from infoflow import Architecture, targets
 from infoflow.lab.papers.infoflow.recovery.item import QUICK, architecture, nmse
 from infoflow.nn import Transformer, load
-from infoflow.probes.measured import SWEEP, MeasuredFlow
+from infoflow.probes import Batch, Keep, record
+from infoflow.probes.effects import Stage, effects
+from infoflow.probes.infosets import law_of
+from infoflow.probes.law import variances
+from infoflow.probes.measured import MIDDLE, SWEEP, MeasuredFlow
+from infoflow.probes.proxies import judged
+from infoflow.probes.proxies import proxies as cheap
+from infoflow.probes.rerun import Rerun
 from infoflow.progress import Progress
 from infoflow.targets import Target
 from infoflow.train.loop import Trained, start, train
@@ -99,7 +107,7 @@ NAMES = ("precision", "recall", "sweep", "maxima", "size", "wanted", "area", "un
 
 
 def trained(documents: int = 8) -> dict[str, Any]:
-    """The shipped networks of eq. (6) with D = 6, T = 64, enough heads and too few: of each pair of seeds the better."""
+    """The shipped networks of eq. (6) with D = 6, T = 64, enough heads and too few; the better of two seeds."""
     target = targets.pairwise_max(D=6, d=4, seed=0)
     X = inputs(target, 64, documents, 7)
     chosen: dict[tuple[int, ...], tuple[float, str, Transformer]] = {}
@@ -155,3 +163,98 @@ def snapshots(runs: list[Run]) -> list[list[tuple[int, Transformer]]]:
     keep(state)
     train(state, keep)
     return kept
+
+
+BUILT = (
+    ("pairwise_max:D=2,d=3,seed=0", 12),
+    ("pairwise_max:D=4,d=4,seed=0", 12),
+    ("star:k=3,d=2,seed=5", 10),
+    ("chain:length=3,d=2,seed=0", 10),
+    ("kth_largest:k=2", 8),
+    ("max_plus_min", 12),
+    ("sum_of_maxima:D=4,d=4,seed=0", 12),
+    ("value_at_argmax:d=3", 12),
+    ("recall:d=2", 10),
+    ("position_sum", 8),
+)
+NEAR = 1e-3  # mass a head of the layout gives away from its winner: more is a near tie
+
+
+def built(documents: int = 24) -> dict[str, Any]:
+    """Measured content sets of built networks against `trace`, state by state."""
+    rows = []
+    for spelling, T in BUILT:
+        target = targets.parse(spelling)
+        network = iflow.build(target, T, 0.02)
+        c = network.config
+        arch = Architecture(heads=c.heads, embed=c.embed, positions=c.positions)
+        counts = {"equal": 0, "other": 0, "near tie, equal": 0, "near tie, other": 0}
+        states = 0
+        for seed in range(documents):
+            low, high = (np.array(side) for side in network.header["domain"])
+            X = low + (high - low) * np.random.default_rng(seed).random((T, target.dim))
+            flow = iflow.trace(target, arch, X)
+            found = iflow.trace(network, X, draws=DRAWS, selection=False)
+            places = [(t, l) for l in range(flow.layers) for t in range(1, T + 2)] + [(T + 1, flow.layers)]
+            same = all(found.members(t, l) == flow.used(t, l) for t, l in places)
+            states += len(places)
+            near = "near tie, " if near_tie(flow, network, X) else ""
+            counts[near + ("equal" if same else "other")] += 1
+        threshold = found.threshold.value
+        rows.append({"target": spelling, "T": T, "bound": network.certificate.bound, "threshold": threshold,
+                     "documents": documents, "states": states, **counts})  # fmt: skip
+    return {"eps": 0.02, "draws": DRAWS, "near": NEAR, "rows": rows}
+
+
+def near_tie(flow: Any, network: Transformer, X: np.ndarray) -> bool:
+    """A head gives away more than NEAR of its mass, at a position where the layout has it retrieve."""
+    keep = Keep()
+    record(network, torch.as_tensor(X)[None]).feed(keep)
+    for layer, step in enumerate(keep.steps, 1):
+        weights = step.weights[0]
+        rows = [len(X)] if weights.shape[1] == 1 else range(len(X) + 1)
+        for row, position in enumerate(rows):
+            for head, winner in enumerate(flow.winners(position + 1, layer)):
+                if winner is not None and weights[head, row, winner - 1] < 1 - NEAR:
+                    return True
+    return False
+
+
+def long(lengths: tuple[int, ...] = (256, 1024, 2048)) -> dict[str, Any]:
+    """The content set of long sequences by halving, beside the active positions of the target."""
+    target = targets.parse("pairwise_max:D=2,d=4,seed=0")
+    rows = []
+    for T in lengths:
+        network = iflow.build(target, T, 0.02)
+        low, high = (np.array(side) for side in network.header["domain"])
+        X = low + (high - low) * np.random.default_rng(1).random((T, target.dim))
+        started = time.monotonic()
+        found = iflow.trace(network, X, draws=8, exact=False, threshold=1e-2, selection=T <= 1024)
+        seconds = time.monotonic() - started
+        active = [int(t) + 1 for t in np.flatnonzero(np.asarray(target.active(X)))]
+        rows.append({**found.to_json(), "active": active, "seconds": seconds})
+    return {"target": target.spelling, "rows": rows}
+
+
+def proxies(documents: int = 12) -> dict[str, Any]:
+    """Precision and recall of what people read off a network, against the content set of the output."""
+    target, rows = targets.pairwise_max(D=6, d=4, seed=0), []
+    small = targets.pairwise_max(D=2, d=3, seed=0)
+    cases = [("built, D = 2, T = 24", iflow.build(small, 24, 0.02), small, 24)]
+    for name in ("f6f4f64979c15017a3554045", "8f8802d88a3c80afb7b48a86", "2c2d5b205a7d63b7a54a695a"):
+        network = load(RECOVERY / "weights" / f"{name}.safetensors")
+        cases.append(("trained, D = 6, T = 64, heads ({},{})".format(*network.config.heads), network, target, 64))
+    for name, network, goal, T in cases:
+        scores: dict[str, list[Any]] = {}
+        for seed in range(documents):
+            drawn = np.asarray(goal.sample(1, T, seed=100 + seed))
+            document = Batch({"X": torch.as_tensor(np.clip(drawn, -1, 1)).to(next(network.parameters()))})
+            law = law_of(network, [document], None, seed)
+            with Rerun(network, document) as rerun:
+                stage = Stage(rerun, document, law.draws(document, DRAWS), variances(rerun, law))
+                content = effects(stage, "content", interior=False).output >= MIDDLE
+                for proxy, score in cheap(stage).items():
+                    scores.setdefault(proxy, []).append(vars(judged(score, content)))
+        found = {proxy: mean_of(rows_, tuple(rows_[0])) for proxy, rows_ in scores.items()}
+        rows.append({"network": name, "proxies": found})
+    return {"documents": documents, "draws": DRAWS, "threshold": MIDDLE, "rows": rows}

@@ -7,8 +7,13 @@ tokens, position heads by the positions alone:
     top       2, 3 or 4 keys stand 6 to 12 logits above the others
     global    all logits equal
     sink, self, previous, next, position (2 to 5 back)   that key stands 6 to 12 logits above the others
+    induction, duplicate   with `repeats` alone: the key behind the last earlier place of the query's token, that place
+              itself, stands 6 to 12 logits above the others; a query without one looks at the sink
     mixed     the 1st, 3rd, ... head: logits of standard deviation 1.5, too broad for any mode; the others: 0.3 of the
               mass on the sink, 0.3 on the previous key, 0.4 on the content's maximum, too divided for any
+
+With `repeats` a document is one period of random tokens over and over, the period drawn for every document ("random",
+between T/4 and T/2 tokens) or the same for all ("fixed"); the heads that choose by content prefer later copies.
 
 `noise` is the standard deviation of normal noise on the logits, in logits, or with `relative` in standard deviations
 of the head's own logits; then `moved` shifts that share of every row's mass to uniform.
@@ -22,17 +27,20 @@ most of its mass on 4 keys and is a top head too: shorter ones are not planted b
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
 from infoflow.probes.modes import LEAD
-from infoflow.probes.record import Consumer
+from infoflow.probes.record import Batch, Consumer
 from infoflow.probes.tap import Step
 
+REPEATED_KINDS = ("induction", "duplicate")
 KINDS = ("max", "top", "global", "position", "self", "previous", "next", "sink", "mixed")
 GRADED, BROAD = 40.0, 1.5  # standard deviations of logits
+LATER = 0.5  # standard deviations by which the last of equal tokens leads the first
 DIM = 8  # of a token
 
 
@@ -54,6 +62,7 @@ class Planted:
     seed: int = 0
     twins: bool = False
     kinds: tuple[str, ...] = KINDS
+    repeats: Literal["random", "fixed"] | None = None
 
     @property
     def heads(self) -> tuple[int, ...]:
@@ -84,11 +93,20 @@ class Planted:
     def feed(self, *consumers: Consumer) -> None:
         for document in range(self.documents):
             tokens = np.random.default_rng((self.seed, 1, document)).normal(size=(self.T, DIM))
+            tokens = tokens[self.places(document)]
             versions = [tokens, tokens[self.order(document)]] if self.twins else [tokens]
             for layer, kind in enumerate(self.kinds):
                 step = self._step(layer, kind, document, versions)
                 for consumer in consumers:
                     consumer(step)
+
+    def places(self, document: int) -> Int[np.ndarray, " T"]:
+        """The drawn token that stands at every place: with repeats the same again and again, the sink once."""
+        if self.repeats is None:
+            return np.arange(self.T)
+        number = document if self.repeats == "random" else 0
+        period = int(np.random.default_rng((self.seed, 5, number)).integers(self.T // 4, self.T // 2 + 1))
+        return np.concatenate([[0], 1 + np.arange(self.T - 1) % period])
 
     def order(self, document: int) -> Int[np.ndarray, " T"]:
         """Place t of the twin holds token order[t] of the document."""
@@ -105,7 +123,7 @@ class Planted:
         sinks[:, 0] = True
         return Step(
             layer, document * B, state, state, flat, flat, flat, torch.from_numpy(np.stack(patterns)), 1.0,
-            torch.from_numpy(visible)[None, None], sinks=sinks, tokens=state,
+            torch.from_numpy(visible)[None, None], sinks=sinks, tokens=state, ids=Batch({"X": state}).ids,
         )  # fmt: skip
 
     def _patterns(
@@ -148,6 +166,9 @@ def _logits(
     scores = (scores - scores.mean()) / scores.std()
     if kind == "mixed" and secret.first:
         return BROAD * scores
+    if kind in REPEATED_KINDS:
+        return secret.gap * _at(_again(tokens, 1 if kind == "induction" else 0), T)
+    scores = scores + LATER * np.arange(T) / T * bool(len(np.unique(tokens[:, 0])) < T)
     scores[:, 0] = -10.0  # the sink is never content
     if kind == "mixed":
         return _divided(scores, visible)
@@ -167,6 +188,16 @@ def _divided(scores: np.ndarray, visible: np.ndarray) -> Float[np.ndarray, "T T"
     T = len(scores)
     mass = 0.3 * _at(np.zeros(T, dtype=int), T) + 0.3 * _at(_places(1, T), T) + 0.4 * _best(scores, visible, 1)
     return np.log(np.maximum(mass, 1e-4))
+
+
+def _again(tokens: np.ndarray, shift: int) -> Int[np.ndarray, " T"]:
+    """The last earlier place of every token, plus `shift`; 0, the sink, where there is none."""
+    found = np.zeros(len(tokens), dtype=int)
+    last: dict[bytes, int] = {}
+    for t, token in enumerate(map(bytes, tokens)):
+        found[t] = last[token] + shift if token in last else 0
+        last[token] = t
+    return found
 
 
 def _best(scores: np.ndarray, visible: np.ndarray, count: int) -> Float[np.ndarray, "T T"]:

@@ -114,7 +114,7 @@ def _gradient(stage: Stage) -> Float[np.ndarray, " rows"]:
 
 def _graph_of(rerun: Rerun, stage: Stage, leaf: Tensor) -> Tensor:
     """The output as a function of the stream in front of the first layer."""
-    rerun.frozen, rerun.patched, rerun.kept = None, (0, leaf), ([], [], [])
+    rerun.frozen, rerun.patched, rerun.kept = None, (0, leaf), ([], [], [], [])
     return rerun.read(stage.document.call(rerun.model))
 
 

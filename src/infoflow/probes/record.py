@@ -10,11 +10,12 @@ be fed again: it runs (or reads) again, and holds the inputs and one layer of on
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from infoflow.arguments import shown
@@ -36,6 +37,16 @@ class Batch:
     inputs: dict[str, Tensor]
     shown: Bool[Tensor, "B T"] | None = None  # False at padding
     sinks: Bool[Tensor, "B T"] | None = None  # first and separator tokens, where the input is language
+
+    @cached_property
+    def ids(self) -> Int[Tensor, "B T"] | None:
+        """Equal numbers for equal tokens; None where the input is neither vectors nor token numbers."""
+        if "input_ids" in self.inputs:
+            return self.inputs["input_ids"]
+        X = self.inputs.get("X")
+        if X is None or not X.is_floating_point():
+            return X
+        return None if X.ndim != 3 else torch.unique(X.flatten(0, 1), dim=0, return_inverse=True)[1].view(X.shape[:2])
 
     @property
     def size(self) -> int:
@@ -199,6 +210,8 @@ def _describe(step: Step, model: nn.Module, batch: Batch) -> None:
         step.asked = batch.shown
     if batch.sinks is not None and batch.sinks.shape[1] == K:
         step.sinks = batch.sinks
+    if batch.ids is not None and batch.ids.shape[1] == K:
+        step.ids = batch.ids
     if isinstance(model, Transformer):
         step.tokens = batch.inputs["X"]
         if model.config.cls and Q > 1:  # the CLS row is no token: only the last layer, where it alone asks, counts it

@@ -35,6 +35,7 @@ class Ran:
     streams: list[Float[Tensor, "N rows E"]]
     weights: list[Float[Tensor, "N h Q K"]]
     values: list[Float[Tensor, "N h Q n"]]  # what every head fetched
+    v: list[Float[Tensor, "N h K n"]]  # what it could fetch
 
 
 class Rerun:
@@ -46,7 +47,7 @@ class Rerun:
         self.frozen: list[Tensor] | None = None
         self.patched: tuple[int, Tensor] | None = None
         self.carriers: tuple[list[Tensor], list[Tensor]] | None = None
-        self.kept: tuple[list[Tensor], list[Tensor], list[Tensor]] = ([], [], [])
+        self.kept: tuple[list[Tensor], ...] = ([], [], [], [])
 
     def __enter__(self) -> Self:
         self.stack.enter_context(watched(self.model, self.tap, lambda: self.document.call(self.model)))
@@ -67,13 +68,14 @@ class Rerun:
         carriers: tuple[list[Tensor], list[Tensor]] | None = None,
     ) -> Ran:
         """`carriers` are, for every layer, the heads (True) that may carry a change, and what the others fetch."""
-        self.frozen, self.patched, self.carriers, self.kept = frozen, patched, carriers, ([], [], [])
+        self.frozen, self.patched, self.carriers, self.kept = frozen, patched, carriers, ([], [], [], [])
         output = self.read(batch.call(self.model))
         return Ran(output, *self.kept)
 
     def _attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor | None, hard: bool
     ) -> Attended:
+        self.kept[3].append(v)
         if self.frozen is None:
             result = attention(q, k, v, scale, mask, hard)
             self.kept[1].append(result.weights)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from infoflow.nn import Attended, attention
@@ -37,6 +37,7 @@ class Step:
     asked: Bool[Tensor, "B Q"] | None = None  # False at padding; None: every query counts
     sinks: Bool[Tensor, "B K"] | None = None  # first and separator tokens; None: the input has none
     tokens: Float[Tensor, "B K d"] | None = None  # the input vectors, where tokens are vectors
+    ids: Int[Tensor, "B K"] | None = None  # equal numbers for equal tokens, where tokens stand for the keys
 
     @property
     def scores(self) -> Float[Tensor, "B h Q K"]:

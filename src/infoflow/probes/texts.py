@@ -92,6 +92,21 @@ def batches_of(documents: list[list[int]], encoding: Encoding, size: int, device
     return batches
 
 
+def repeated(tokens: list[int], encoding: Encoding, count: int, length: int, seed: int) -> list[list[int]]:
+    """Documents of `tokens` drawn at random, one period over and over, the period drawn for each document (between a
+    quarter and a half of the length): what tells induction and duplicate-token heads from heads that look a fixed way
+    back."""
+    generator = np.random.default_rng(seed)
+    inner = length - len(encoding.front) - len(encoding.back)
+    if inner < 8 or len(tokens) < 2:
+        raise InfoFlowError(f"expected room for 8 tokens and 2 tokens to draw, got {inner} and {len(tokens)}.")
+    found = []
+    for _ in range(count):
+        period = generator.choice(tokens, int(generator.integers(inner // 4, inner // 2 + 1)))
+        found.append([*encoding.front, *map(int, np.resize(period, inner)), *encoding.back])
+    return found
+
+
 @torch.no_grad()
 def sampled(model: nn.Module, encoding: Encoding, count: int, length: int, seed: int) -> list[list[int]]:
     """Documents drawn from a causal model itself (temperature 1, behind its start tokens): text it was made for."""
