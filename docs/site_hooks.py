@@ -5,6 +5,7 @@ Everything happens at build time, so the site needs no network and no script of 
 
 import html
 import re
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,34 @@ ROOT = Path(__file__).parent.parent
 OUTSIDE = re.compile(r"(\]\()((?:\.\./)+)([^)#\s]+)(#[^)\s]*)?\)")
 FORMULA = re.compile(r'<(span|div) class="arithmatex">(?:\\\((.+?)\\\)|\\\[(.+?)\\\])</\1>', re.DOTALL)
 FACTOR = re.compile(r"^(```\w+) factor=\d+$", re.MULTILINE)  # for the test of the page, not for its reader
+
+
+# The order in which the site lists its pages; what is named nowhere comes last, so that no page is lost.
+GROUPS = {
+    "Start": ("index.md", "tour.md", "learnable.md", "glossary.md"),
+    "Ask": ("predict.md", "forecast.md", "own_target.md", "targets.md"),
+    "Build": ("build.md", "certify_trained.md", "refutations.md", "softmax_attention.md", "rank_one.md"),
+    "Train": ("tasks.md", "training.md", "cluster.md"),
+    "Look": ("probe.md", "findings.md", "head_labels.md", "information_sets.md", "planted.md"),
+    "The papers": ("book.md", "book/*.md", "errata.md", "reproduce.md", "papers/*.md", "measured.md"),
+    "Extend": ("design.md", "adding/*.md"),
+}
+LINK = re.compile(r"\]\((?!https?:|#)([^)]+)\)")
+
+
+def grouped(pages: list[str]) -> list[dict[str, list[str]]]:
+    """The navigation: every page once."""
+    left, made = list(pages), []
+    for title, names in GROUPS.items():
+        found = [page for name in names for page in pages if fnmatch(page, name)]
+        left = [page for page in left if page not in found]
+        made.append({title: found})
+    return [*made, {"Project": left}]
+
+
+def front(readme: str) -> str:
+    """README as the first page: its links start in docs/."""
+    return LINK.sub(lambda m: f"]({'../' * (not m[1].startswith('docs/'))}{m[1].removeprefix('docs/')})", readme)
 
 
 def outside(source: str, upwards: str, path: str) -> Path | None:
@@ -32,6 +61,8 @@ def placed(path: Path) -> str:
 
 def on_files(files: Files, config: Any) -> Files:
     """The site carries every file outside docs/ that one of its pages links to; a missing one ends the build."""
+    files.append(File.generated(config, "index.md", content=front((ROOT / "README.md").read_text(encoding="utf-8"))))
+    config.nav = grouped(sorted(page.src_uri for page in files.documentation_pages()))
     wanted = {
         found
         for page in files.documentation_pages()

@@ -58,3 +58,10 @@ def test_the_page_links_to_the_glossary(page: str) -> None:
 def test_every_block_is_a_block(site: Path) -> None:
     for page in site.rglob("*.html"):
         assert "```" not in page.read_text(encoding="utf-8"), page.name
+
+
+def test_the_front_page_lists_every_page(site: Path) -> None:
+    front = (site / "index.html").read_text(encoding="utf-8")
+    for page in (ROOT / "docs").rglob("*.md"):
+        name = page.relative_to(ROOT / "docs").with_suffix(".html").as_posix()
+        assert f'href="{name}"' in front, name
