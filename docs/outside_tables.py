@@ -13,6 +13,7 @@ def limits() -> str:
     from infoflow.nn import config, files
     from infoflow.probes import folders, stories, texts
     from infoflow.train import ray
+    from infoflow.web import guard, lanes
 
     rows = [
         ["a text or a data file, unpacked", _bytes(reading.LARGEST_TEXT), "`reading.LARGEST_TEXT`, `--text-limit`"],
@@ -33,6 +34,8 @@ def limits() -> str:
         ["a llama2.c tokenizer", _bytes(stories.LARGEST_TOKENIZER), "`stories.LARGEST_TOKENIZER`"],
         ["characters of a line encoded at once", texts.LONGEST_LINE, "`texts.LONGEST_LINE`"],
         ["characters of a message", errors.LONGEST, "`errors.LONGEST`"],
+        ["a question to the explorer", _bytes(guard.LARGEST_BODY), "`web.guard.LARGEST_BODY`"],
+        ["memory of a worker of the explorer", _bytes(max(lanes.MEMORY.values())), "`web.lanes.MEMORY`"],
         ["answer of a Ray cluster", f"{ray.ANSWER:g} s", "`engines.ray.ANSWER`"],
     ]
     return markdown(["what", "at most", "where"], rows)

@@ -377,8 +377,9 @@ def main() -> None:
     from rank_one_tables import TABLES as rank_one
     from verdict_tables import TABLES as verdicts
     from web_data import texts as web_texts
+    from web_tables import TABLES as web
 
-    TABLES.update(book | build | papers | labels | outside | probes | rank_one | verdicts)
+    TABLES.update(book | build | papers | labels | outside | probes | rank_one | verdicts | web)
     stale = []
     for page in pages():
         text = page.read_text(encoding="utf-8")

@@ -12,12 +12,13 @@ IDLE_SECONDS = 30  # that an unused connection is kept open
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A bound socket; port 0 takes a free one."""
+    """A socket that listens; port 0 takes a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((host, port))
+        found.listen(MOST_CONNECTIONS)  # who comes before the first accept waits
     except (OSError, OverflowError) as error:
         found.close()
         raise JobError(f"expected to listen on {host} port {port}, could not ({error}); take another --port.") from None

@@ -45,7 +45,7 @@ def trace(question: questions.Trace) -> dict[str, Any]:
         "value": np.asarray(target(np.array(X))).tolist(),
         **flow.to_json(),
         "heads": _heads(flow),
-        "jobs": _jobs(target, arch, flow.T),
+        "jobs": _jobs(target.spelling, str(arch), flow.T),
         "scores": _scores(flow),
         "costs": _costs(flow),
         "said": _said(target, arch, X, question.ties),
@@ -84,8 +84,10 @@ def _heads(flow: Flow) -> list[list[dict[str, Any]]]:
             for l, layer in enumerate(flow.slots)]  # fmt: skip
 
 
-def _jobs(target: Target, arch: Architecture, T: int) -> list[list[str]]:
+@lru_cache(maxsize=256)
+def _jobs(spelling: str, shape: str, T: int) -> list[list[str]]:
     """What every head is there for, in words."""
+    target, arch = target_of(spelling), Architecture.parse(shape)
     words = [["rests"] * h for h in arch.heads]
     try:
         layout = flow_layout(target, arch, T)

@@ -65,19 +65,22 @@ export async function view(main) {
   function draw(flow) {
     const figure = el("figure", { class: "card" });
     const detail = el("div", { class: "card", "aria-live": "polite" });
-    const pick = (position, layer) => { picked = picked && picked.position === position && picked.layer === layer ? null : { position, layer }; paint(); };
+    let stepped = false; // motion only where it explains: when a layer has just been added
+    const isPicked = (position, layer) => picked?.position === position && picked?.layer === layer;
+    const look = (position, layer) => { if (!isPicked(position, layer)) { picked = { position, layer }; paint(); } };
+    const pick = (position, layer) => { picked = isPicked(position, layer) ? null : { position, layer }; paint(); };
     function paint() {
       const level = shown ?? flow.sets.length - 1;
       figure.replaceChildren(
-        el("div", { class: "scroll" }, picture(flow, level, picked, (position, layer) => { picked = { position, layer }; paint(); }, pick)),
+        el("div", { class: "scroll" }, picture(flow, level, stepped, picked, look, pick)),
         legend(flow),
         el("div", { class: "row between" }, stepper(flow, level), tools(figure, "flow", () => flow.said)));
       detail.replaceChildren(...explained(flow, picked, level));
-      if (picked?.focus) figure.querySelector(`[data-node="${picked.position}-${picked.layer}"]`)?.focus();
+      stepped = false;
     }
     function stepper(flow, level) {
       const last = flow.sets.length - 1;
-      const go = (to) => { shown = to; paint(); };
+      const go = (to) => { stepped = to > level; shown = to; paint(); };
       return el("div", { class: "row", role: "group", "aria-label": "Step through the layers" },
         el("button", { type: "button", disabled: level === 0, onclick: () => go(level - 1), "aria-label": "one layer back" }, "←"),
         el("span", { class: "small" }, level === last ? `all ${last} layer${last > 1 ? "s" : ""}` : level === 0 ? "before layer 1" : `after layer ${level} of ${last}`),
@@ -168,7 +171,7 @@ function reaching(flow, position, layer) {
   return reached;
 }
 
-function picture(flow, level, picked, look, pick) {
+function picture(flow, level, stepped, picked, look, pick) {
   const layers = flow.sets.length - 1, T = flow.T, small = T <= 16;
   const narrow = innerWidth < 640, left = narrow ? 4 : 76, room = narrow ? 0 : 850 - left - 90;
   const step = small ? Math.max(narrow ? 52 : 48, Math.min(108, room / (T + 1))) : Math.max(11, room / (T + 1));
@@ -191,7 +194,7 @@ function picture(flow, level, picked, look, pick) {
     const from = sources(flow, p, l);
     for (const { from: q, kind } of from) {
       const [x0, y0, x1, y1] = [x(q), y(l - 1) + radius + (small ? 22 : 2), x(p), y(l) - radius - 3], bend = (y1 - y0) * 0.45;
-      const fresh = l === level && level > 0 ? "grow" : "";
+      const fresh = stepped && l === level ? "grow" : "";
       (used ? strong : faint).push(svg("path", { class: `${used ? kind : "idle"} ${later} ${used ? fresh : ""}`, d: `M${x0} ${y0}C${x0} ${y0 + bend} ${x1} ${y1 - bend} ${x1} ${y1}`, "marker-end": `url(#tip-${used ? kind : "idle"})` }));
     }
     if (used && flow.sets[l - 1][p - 1].length && l <= layers) strong.push(svg("path", { class: `residual ${later}`, d: `M${x(p)} ${y(l - 1) + radius + (small ? 22 : 2)}V${y(l) - radius - 3}` }));
@@ -211,7 +214,7 @@ function picture(flow, level, picked, look, pick) {
     const name = small || isCls ? svg("text", { class: "name", x: x(p), y: y(l) }, isCls ? "CLS" : `${p}`) : null;
     return svg("g", { class: classes.filter(Boolean).join(" "), tabindex: l === 0 || isCls || small ? 0 : -1, role: "button", "aria-label": words, "data-node": `${p}-${l}`,
       onmouseenter: () => pickSoon(() => look(p, l)), onclick: () => pick(p, l),
-      onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); pick(p, l); } } },
+      onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); pick(p, l); document.querySelector(`[data-node="${p}-${l}"]`)?.focus(); } } },
       svg("title", {}, `${words}${!isCls ? `\nvalue ${flow.tokens[p - 1].map((v) => short(v)).join(", ")}` : ""}`), body, name, label);
   }
   return root;

@@ -76,7 +76,8 @@ export async function view(main) {
     }
     const button = el("button", { type: "button", class: "main", onclick: run }, "Forecast training");
     const stop = el("button", { type: "button", hidden: true, onclick: () => forecaster(async () => null) }, "Stop");
-    if (question.T > 64) return null;
+    const worked = list.find((one) => JSON.stringify(one.question) === JSON.stringify(question))?.forecast;
+    if (question.T > 64 || (isStatic && !worked)) return null;
     card.append(el("h2", {}, "What error will training end at?"), el("p", { class: "small" }, "A forecast, not a proof: calibrated on hundreds of trained networks. No step of this one is trained."), el("div", { class: "row" }, button, stop), shown);
     return card;
   }
