@@ -8,12 +8,12 @@ define install
 	  || $(BIN)/python -m pip install --quiet -c constraints.txt $(1)
 endef
 
-.PHONY: demo test lint types unit chromium docs mutants nightly bench clean help
+.PHONY: demo test lint types shapes unit chromium docs mutants nightly bench clean help
 
 help:
 	@echo "make demo   set up .venv, run the tour, write out/demo/report.html"
 	@echo "make test   set up .venv with the test tools, run lint, types and every test"
-	@echo "make lint types unit   the three parts of make test"
+	@echo "make lint types shapes unit   the four parts of make test"
 	@echo "make docs   build the site in out/site: strict, offline (open out/site/index.html)"
 	@echo "make mutants  change the code that proves things in 600 places and run the tests on each (about an hour)"
 	@echo "make nightly  run the quick preset of every table and figure, one page, and the long examples of the pages"
@@ -24,7 +24,7 @@ demo: .venv/.installed
 	@echo "== infoflow demo"
 	@$(BIN)/infoflow demo
 
-test: lint types unit
+test: lint types shapes unit
 
 lint: .venv/.installed-dev
 	@echo "== ruff"
@@ -41,6 +41,10 @@ chromium:
 	  && echo "== installing chromium" && { apt-get install -y -qq chromium >/dev/null 2>&1 \
 	  || { apt-get update -qq && apt-get install -y -qq chromium; } >/dev/null 2>&1; }; } \
 	  || echo "chromium could not be installed; the tests of the explorer's page will skip"
+
+shapes: .venv/.installed-dev
+	@echo "== shapes"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --shapes tests/flow tests/nn tests/targets
 
 unit: .venv/.installed-dev chromium
 	@echo "== pytest"

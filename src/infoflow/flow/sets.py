@@ -21,6 +21,7 @@ from infoflow.errors import InfoFlowError
 
 Ties = Literal["first", "last", "all"]
 Packed = UInt64[np.ndarray, "positions words"]
+Rows = UInt64[np.ndarray, "rows words"]
 TOLERANCE = 1e-12  # scores this close, relative to the best, tie
 BLOCK = 1 << 16  # scores held at once: 512 KB, so that they stay in the cache between the passes
 
@@ -175,13 +176,13 @@ def _retrieve(
     return winners, values
 
 
-def _everything(sets: Packed, rows: np.ndarray, causal: bool) -> Packed:
+def _everything(sets: Packed, rows: np.ndarray, causal: bool) -> Rows:
     if causal and len(rows) == len(sets):
         return np.bitwise_or.accumulate(sets, axis=0)
     return np.broadcast_to(np.bitwise_or.reduce(sets, axis=0), (len(rows), sets.shape[1]))
 
 
-def _fixed(sets: Packed, positions: tuple[int, ...], rows: np.ndarray, causal: bool) -> Packed:
+def _fixed(sets: Packed, positions: tuple[int, ...], rows: np.ndarray, causal: bool) -> Rows:
     joined = np.zeros((len(rows), sets.shape[1]), dtype=np.uint64)
     for position in positions:
         seen = rows >= position if causal else np.ones(len(rows), dtype=bool)

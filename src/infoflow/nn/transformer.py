@@ -230,7 +230,7 @@ class Transformer(nn.Module):
     def _fan_of_bias(self, name: str) -> int:
         return int(self.get_parameter(name.removesuffix("bias") + "weight").shape[-1])
 
-    def embed(self, X: Float[Tensor, "... T d"]) -> Float[Tensor, "... rows E"]:
+    def embed(self, X: Tensor) -> Float[Tensor, "... rows E"]:
         """Encode the tokens, add or append positions, put the CLS behind them."""
         tokens = look_up(self.table, X) if self.table is not None else X
         tokens = tokens if self.encoder is None else self.encoder(tokens)
@@ -249,11 +249,12 @@ class Transformer(nn.Module):
 
     def forward(
         self,
-        X: Float[Tensor, "... T d"],
+        X: Tensor,
         states: States | None = None,
         visible: Bool[Tensor, "... queries T"] | None = None,
     ) -> Tensor:
-        """`visible` (broadcast to queries x T) is True where a key may be seen: padding, or any mask of (132)."""
+        """X is (..., T, d), or (..., T) numbers of a vocabulary; `visible` (broadcast to queries x T) is True where a
+        key may be seen: padding, or any mask of (132)."""
         self._check(X)
         state = self.represent(X, states, visible)
         if states is not None:
@@ -293,7 +294,7 @@ class Transformer(nn.Module):
 
     def represent(
         self,
-        X: Float[Tensor, "... T d"],
+        X: Tensor,
         states: States | None = None,
         visible: Bool[Tensor, "... queries T"] | None = None,
     ) -> Tensor:

@@ -72,7 +72,7 @@ class TwinProblem:
         """
         unit = float(self.states(theta).norm(dim=-1).max().clamp(min=1.0))
 
-        def apart(X: Float[Tensor, "B 2T d"]) -> Float[Tensor, "2B T d"]:
+        def apart(X: Float[Tensor, "B 2*T d"]) -> Float[Tensor, "2*B T d"]:
             made: Tensor = X.unflatten(1, (2, self.T)).flatten(0, 1)
             return made
 
