@@ -7,8 +7,7 @@ of a circuit attends by a bilinear form of symbols and positions,
     sink        the first token does
     global      all logits are equal
     top         the `copies` keys with the symbol that a secret permutation gives stand out
-    mixed       `broad`: normal logits per pair of symbols, of standard deviation 1.5; `divided`: mass 0.4 on the first
-                token, 0.2 on the previous one, 0.4 on a symbol
+    mixed       normal logits per pair of symbols, of standard deviation 1.5: too broad for any mode
     two_jobs    tokens of one half of the symbols attend to the token before, the others by symbol
 
 and fetches r(t), the mean of v over its pattern. Before the last layer the feed-forward block forms r(t) v(t), carries
@@ -27,10 +26,8 @@ TOLERANCE = 0.002  # of each piece
 ON_TOKENS = ("self", "previous", "next", "position", "sink", "global", "top", "mixed")
 BY_CLS = ("position", "sink", "global", "top")
 BROAD = 1.5  # standard deviation of logits
-DIVIDED = {"sink": 0.4, "previous": 0.2, "symbol": 0.4}
 BROAD_FROM = 16  # tokens: among fewer, four keys hold most of the mass of a broad head
 SHARP = 0.1  # the least gap in a superposed table, of entries of size 1
-DIVIDED_FROM = 12  # tokens: among fewer, the parts of a divided head often fall on one key
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,7 @@ class Logits:
         self.codes, self.places = written.code.shape[1], written.place.shape[1]
         self.size = self.codes + self.places + 1
         self.rng = np.random.default_rng(circuit.seed)
-        self.offset = int(self.rng.integers(2, 6))
+        self.offset = int(self.rng.integers(2, max(3, min(5, written.T // 4) + 1)))
         self.relative = bool(self.rng.random() < 0.5) and asks == "tokens"
         self.fixed = int(self.rng.integers(1, written.T))
         order = self.rng.permutation(written.count)
@@ -107,14 +104,9 @@ class Logits:
             return f"{self.offset} places back" if self.relative else f"place {self.fixed + 1}"
         return {
             "top": f"the {self.written.copies} tokens of the partner symbol",
-            "mixed": "a broad or divided pattern",
+            "mixed": "a broad pattern over symbols",
             "two_jobs": "the token before, or the partner symbol, by the symbol that asks",
         }.get(kind, kind)
-
-    @property
-    def broad(self) -> bool:
-        only = self.written.copies > 3 or not self.written.exact
-        return self.written.T >= BROAD_FROM and (only or self.half[0] % 2 == 0)
 
     def _form(self, kind: str, lead: float) -> Float[np.ndarray, "size size"]:
         steps = {"self": 0, "previous": 1, "next": -1}
@@ -127,7 +119,7 @@ class Logits:
         if kind == "top":
             return self._symbol(lead)
         if kind == "mixed":
-            return self._broad() if self.broad else self._divided(lead)
+            return self._broad()
         if kind == "two_jobs":
             return self._two(lead)
         return np.zeros((self.size, self.size))
@@ -189,12 +181,6 @@ class Logits:
         table = BROAD * (table - table.mean()) / table.std()
         return self._block(solve @ table @ solve.T, slice(0, self.codes), slice(0, self.codes))
 
-    def _divided(self, lead: float) -> np.ndarray:
-        """lead + log(mass) for each part, the symbol's mass shared by its copies."""
-        part = {name: lead + float(np.log(mass)) for name, mass in DIVIDED.items()}
-        content = self._symbol(part["symbol"] - float(np.log(self.written.copies)))
-        return self._at(0, part["sink"]) + self._places(self._shift(1), part["previous"]) + content
-
     def _two(self, lead: float) -> np.ndarray:
         """The symbol form for half of the symbols, three times as strong as the places of all others."""
         return self._places(self._shift(1), lead) + self._symbol(3 * lead, self.half)
@@ -238,16 +224,10 @@ def draw(layers: int, written: Symbols, causal: bool, rng: np.random.Generator, 
         on_tokens = layers > 1 and (kind not in BY_CLS or rng.random() < 0.7)
         if (not on_tokens and kind not in BY_CLS) or (kind == "next" and causal):
             continue
-        if kind == "mixed" and not mixes(written):
+        if kind == "mixed" and written.T < BROAD_FROM:
             continue
         layer = int(rng.integers(0, layers - 1)) if on_tokens else layers - 1
         circuit = Circuit(kind, layer, float(rng.uniform(7, 11)), int(rng.integers(2**31)))
         if Logits(circuit, written, "tokens" if on_tokens else "cls").sharp:
             found.append(circuit)
     return found
-
-
-def mixes(written: Symbols) -> bool:
-    """Whether a mixed head can stand here: a broad one among many tokens, a divided one where its parts are exact."""
-    divided = written.exact and written.T >= DIVIDED_FROM and written.copies <= 3
-    return written.T >= BROAD_FROM or divided

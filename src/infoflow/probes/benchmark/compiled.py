@@ -16,6 +16,7 @@ from infoflow.probes.benchmark.truth import OUT, Direction, Edge, Head, Node, Tr
 from infoflow.targets.named import parse
 from infoflow.targets.target import Target
 
+TIED = 0.8  # of the largest weight
 NARROW = 0.5  # the least side of a document's box, of the whole
 
 
@@ -60,14 +61,16 @@ def compiled(spelling: str, T: int, eps: float, heads: tuple[int, ...], causal: 
 
 
 def _truth(network: Transformer, layout: Layout, target: Target, T: int) -> Truth:
-    fixed = _fixed_rows(network, layout, torch.from_numpy(sample(target, 64, T, np.random.default_rng(0))))
+    X = torch.from_numpy(sample(target, 64, T, np.random.default_rng(0)))
+    fixed, tied = _fixed_rows(network, layout, X), _tied_rows(network, X)
     jobs = [job for jobs in layout.jobs for job in jobs]
     heads: dict[Node, Head] = {}
     for job in jobs:
         node = (job.layer, job.head)
-        label = "position" if fixed[job.layer][job.head, 1 if job.message is None else 0] else "max"
+        place = (job.layer, job.head, 1 if job.message is None else 0)
+        own = ("position",) if fixed[place[0]][place[1:]] else ("max", "top") if tied[place[0]][place[1:]] else ("max",)
         before = heads.get(node)
-        labels = (label,) if before is None else tuple(dict.fromkeys((*before.labels, label)))
+        labels = own if before is None else tuple(dict.fromkeys((*before.labels, *own)))
         heads[node] = Head(labels, job.name if before is None else f"{before.job}; {job.name}", "computes")
     for l, h in enumerate(network.config.heads):
         for i in range(h):
@@ -89,6 +92,21 @@ def _fixed_rows(network: Transformer, layout: Layout, X: torch.Tensor) -> list[n
     for job in (job for jobs in layout.jobs for job in jobs):  # a sum of fixed positions has several equal keys
         if job.message is None and layout.form.terms[job.term].positions is not None:
             found[job.layer][job.head, 1] = True
+    return found
+
+
+def _tied_rows(network: Transformer, X: torch.Tensor) -> list[np.ndarray]:
+    """Per layer (heads x 2): do two keys share the largest weight at most tokens; for the CLS. Both tokens of the best
+    pair of a symmetric score attain it, so that a read of it sees a tie: `max` and `top` are both right then."""
+    states = States()
+    with torch.no_grad():
+        network(X, states=states)
+    found = []
+    for weights in states.weights:
+        two = weights.topk(2, dim=-1).values
+        close = (two[..., 1] / two[..., 0] >= TIED).double()  # (documents, heads, rows)
+        tokens = close[..., :-1] if close.shape[-1] > 1 else close
+        found.append(torch.stack([tokens.mean((0, 2)), close[..., -1].mean(0)], -1).numpy() >= 0.5)
     return found
 
 

@@ -97,7 +97,7 @@ def _planted(order: Order, made: Compiled, truth: Truth, rng: np.random.Generato
     g, layers = order.group, len(order.group.heads)
     copies = int(rng.choice([c for c in (2, 3, 4) if g.T % c == 0 and g.T // c >= 4]))
     written = symbols(g.T, copies, order.disguise == "superposed", rng)
-    kinds = ["self", "previous", "next", "mixed", *rng.permutation(OTHERS)[: int(rng.integers(1, 4))].tolist()]
+    kinds = ["self", "previous", "next", "mixed", "mixed", *rng.permutation(OTHERS)[: int(rng.integers(1, 4))].tolist()]
     kinds += ["two_jobs"] if order.disguise == "two jobs" else []
     circuits = draw(layers, written, g.causal, rng, kinds)
     if order.disguise == "backup":

@@ -1,0 +1,226 @@
+"""Other people's methods on planted networks, each as its paper has it, on the graph of heads.
+
+    ablation            the effect of a head set to zero, or to its mean over documents
+    causal gating       gates on the heads, learned so that few stay open and the output stays (zero behind a shut gate)
+    EAP, EAP-IG         attribution patching: the gradient of the output at a receiver's input times the change of the
+                        sender's contribution; IG averages gradients over inputs between the two (arXiv 2403.17806)
+    ACDC                edges removed from the output down while the error stays small (arXiv 2304.14997)
+    routes              information-flow routes: shares of the contributions, followed down (arXiv 2403.00824)
+
+Feed-forward blocks have no skip here, so they belong to the edges: an edge's change passes through them.
+"""
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from infoflow.nn import attention
+from infoflow.nn.transformer import _heads
+from infoflow.probes.benchmark.effects import effect
+from infoflow.probes.benchmark.engine import Engine, Pass, spread
+from infoflow.probes.benchmark.truth import OUT, Edge, Node
+
+IG_STEPS = 5
+GATE_STEPS, GATE_RATE, GATE_PRICE = 40, 0.3, 0.02
+ACDC_BOUND = 1e-3  # an edge goes when its removal raises the error by less
+
+
+@torch.no_grad()
+def ablation(engine: Engine, clean: Pass, mean: bool) -> dict[Node, float]:
+    found = {}
+    for l, i in engine.nodes():
+        c = clean.contributions[l].clone()
+        c[:, i] = c[:, i].mean(0) if mean else 0.0
+        found[l, i] = effect(engine.finish(l, clean.streams[l], c) - clean.output, clean)
+    return found
+
+
+def causal_gating(engine: Engine, clean: Pass, X: Tensor) -> dict[Node, float]:
+    """Sigmoid gates by gradient descent on NMSE + price times the mean gate."""
+    nodes, size = engine.nodes(), max(spread(clean.output), 1e-30)
+    logits = torch.full((len(nodes),), 2.0)
+    first = [nodes.index((l, 0)) for l in range(engine.layers)]
+    speed = torch.zeros_like(logits)
+    for _ in range(GATE_STEPS):
+        logits.requires_grad_(True)
+        gates = torch.sigmoid(logits)
+        run = engine.run(X, partial(_gated, gates, first, engine.heads))
+        loss = (run.output - clean.output).square().sum(-1).mean() / size + GATE_PRICE * gates.mean() * len(nodes)
+        (slope,) = torch.autograd.grad(loss, logits)
+        speed = 0.8 * speed + slope
+        logits = (logits - GATE_RATE * speed / speed.norm().clamp(min=1e-9) * len(nodes) ** 0.5).detach()
+    return {node: float(gate) for node, gate in zip(nodes, torch.sigmoid(logits), strict=True)}
+
+
+def _gated(gates: Tensor, first: list[int], heads: tuple[int, ...], l: int, c: Tensor) -> Tensor:
+    return c * gates[first[l] : first[l] + heads[l]].view(1, -1, 1, 1)
+
+
+def _own_streams(engine: Engine, l: int, copies: Tensor) -> Tensor:
+    """Contributions (B, h, Q, E) of layer l where head i reads its own copy (h, B, rows, E) of the stream."""
+    layer = engine.layer(l)
+    T, cls_only = copies.shape[-2] - 1, l == engine.layers - 1
+    found = []
+    for i, x in enumerate(copies):
+        asked = x[:, T:] if cls_only else x
+        assert layer.value is not None
+        q, k, v = (
+            _heads(y, w[i : i + 1]) for y, w in ((asked, layer.query), (x[:, :T], layer.key), (x[:, :T], layer.value))
+        )
+        values, _ = attention(q, k, v, layer.beta, layer._visible(asked.shape[-2], T, cls_only, x.device))
+        n = layer.query.shape[1]
+        found.append(values[:, 0] @ layer.output[:, i * n : (i + 1) * n].T)
+    return torch.stack(found, 1)
+
+
+def attribution(engine: Engine, clean: Pass, other: Pass, integrated: bool) -> dict[Edge, float]:
+    """E(a^2) / (2 Var y), a the attributed change of the output, summed over outputs."""
+    points = [(k + 0.5) / IG_STEPS for k in range(IG_STEPS)] if integrated else [0.0]
+    totals: dict[tuple[Edge, int], Tensor] = {}
+    for point in points:
+        start = clean.streams[0] + point * (other.streams[0] - clean.streams[0])
+        for output in range(clean.output.shape[-1]):
+            for edge, value in _slopes(engine, clean, other, start, output).items():
+                totals[edge, output] = totals.get((edge, output), torch.zeros(())) + value / len(points)
+    found: dict[Edge, float] = {}
+    size = 2 * max(spread(clean.output), 1e-30)
+    for (edge, _), value in totals.items():
+        found[edge] = found.get(edge, 0.0) + float(value.double().square().mean()) / size
+    return found
+
+
+def _slopes(engine: Engine, clean: Pass, other: Pass, start: Tensor, output: int) -> dict[Edge, Tensor]:
+    """Per edge and document: gradient at the receiver's own copy of the stream, pulled back to the sender."""
+    x, copies, streams, sums = start, [], [], []
+    with torch.enable_grad():
+        for l in range(engine.layers):
+            copy = x.unsqueeze(0).expand(engine.heads[l], *x.shape).clone().detach().requires_grad_(True)
+            held = copy - copy.detach() + x  # the same numbers; gradients reach both the copy and what made x
+            c = _own_streams(engine, l, held)
+            copies.append(copy)
+            streams.append(x)
+            sums.append(c.sum(1))
+            x = engine.behind(l, x, c.sum(1))
+        slopes = torch.autograd.grad(x[:, output].sum(), copies)
+    found: dict[Edge, Tensor] = {}
+    receivers: list[tuple[Node, int, Tensor]] = [
+        ((m, j), m, slopes[m][j]) for m in range(engine.layers) for j in range(engine.heads[m])
+    ]
+    last = torch.zeros_like(x)
+    last[:, output] = 1.0
+    receivers.append((OUT, engine.layers, last))
+    for receiver, m, slope in receivers:
+        for l in range(m - 1, -1, -1):
+            slope = _pulled(engine, l, streams[l].detach(), sums[l].detach(), slope)
+            change = other.contributions[l] - clean.contributions[l]  # (B, h, Q, E)
+            rows = slope[:, -change.shape[2] :]
+            for i in range(engine.heads[l]):
+                found[(l, i), receiver] = (rows * change[:, i]).sum((1, 2))
+    return found
+
+
+def _pulled(engine: Engine, l: int, x: Tensor, added: Tensor, slope: Tensor) -> Tensor:
+    """The gradient in front of layer l's block, with its heads held."""
+    with torch.enable_grad():
+        x = x.clone().requires_grad_(True)
+        (back,) = torch.autograd.grad(engine.behind(l, x, added), x, slope)
+    return back
+
+
+@torch.no_grad()
+def acdc(engine: Engine, clean: Pass, other: Pass, bound: float = ACDC_BOUND) -> dict[Edge, float]:
+    """The rise of the error (over twice the variance) when each edge was tried; edges that went are 0 below `bound`."""
+    removed: dict[Node, set[Node]] = {}
+    receivers = [OUT, *reversed(engine.nodes())]
+    found: dict[Edge, float] = {}
+    error = 0.0
+    for receiver in receivers:
+        top = engine.layers if receiver == OUT else receiver[0]
+        for sender in (node for node in reversed(engine.nodes()) if node[0] < top):
+            removed.setdefault(receiver, set()).add(sender)
+            tried = effect(_with_removed(engine, clean, other, removed) - clean.output, clean)
+            found[sender, receiver] = max(tried - error, 0.0)
+            if tried - error < bound:
+                error = tried
+            else:
+                removed[receiver].discard(sender)
+    return found
+
+
+def _with_removed(engine: Engine, clean: Pass, other: Pass, removed: dict[Node, set[Node]]) -> Tensor:
+    """The output when every receiver sees the other input's contribution over its removed edges."""
+    now: list[Tensor] = []
+
+    def seen(receiver: Node, top: int) -> Tensor:
+        gone = removed.get(receiver, set())
+        x = clean.streams[0]
+        for l in range(top):
+            c = now[l]
+            swapped = [i for k, i in gone if k == l]
+            if swapped:
+                c = c.clone()
+                c[:, swapped] = other.contributions[l][:, swapped]
+            x = engine.behind(l, x, c.sum(1))
+        return x
+
+    for m in range(engine.layers):
+        heads = range(engine.heads[m])
+        now.append(_own_streams(engine, m, torch.stack([seen((m, j), m) for j in heads])))
+    return seen(OUT, engine.layers)
+
+
+@torch.no_grad()
+def routes(engine: Engine, clean: Pass) -> tuple[dict[Node, float], dict[Edge, float]]:
+    """Heads and edges by the share of the output's relevance that flows through them.
+
+    A term v of a sum y has importance max(0, |y|_1 - |y - v|_1), normalised over the terms at each token.
+    """
+    shares = [_shares(engine, clean, l) for l in range(engine.layers)]
+    heads: dict[Node, float] = dict.fromkeys(engine.nodes(), 0.0)
+    edges: dict[Edge, float] = {}
+    B, T = clean.weights[0].shape[0], clean.weights[0].shape[-1]
+    start = torch.zeros(B, T + 1)
+    start[:, T] = 1.0
+    arriving: dict[Node, Tensor] = {OUT: start}
+    for receiver in [OUT, *reversed(engine.nodes())]:
+        flow = arriving.get(receiver)
+        if flow is None:
+            continue
+        for l in range((engine.layers if receiver == OUT else receiver[0]) - 1, -1, -1):
+            by_key, kept = shares[l]
+            rows = flow[:, -by_key.shape[2] :]
+            for i in range(engine.heads[l]):
+                through = torch.einsum("bq,bqk->bk", rows, by_key[:, i])
+                edges[(l, i), receiver] = float(through.sum(1).mean())
+                heads[l, i] += edges[(l, i), receiver]
+                more = torch.cat([through, torch.zeros(B, 1)], 1)
+                arriving[l, i] = arriving.get((l, i), torch.zeros(B, T + 1)) + more
+            flow = flow.clone()
+            flow[:, -kept.shape[1] :] = rows * kept
+    return heads, edges
+
+
+def _shares(engine: Engine, clean: Pass, l: int) -> tuple[Tensor, Tensor]:
+    """Shares of every (head, key) (B, h, Q, K) and of the residual stream (B, Q) in x'_l."""
+    layer, x = engine.layer(l), clean.streams[l]
+    T, h = x.shape[-2] - 1, engine.heads[l]
+    assert layer.value is not None
+    n = layer.query.shape[1]
+    out = layer.output.view(-1, h, n)
+    moved = torch.einsum("bhkn,ehn->bhke", _heads(x[:, :T], layer.value), out)  # what a key would bring in full
+    asked = x[:, T:] if l == engine.layers - 1 else x
+    y = asked + clean.contributions[l].sum(1)
+    size = y.abs().sum(-1)
+    by_key = torch.stack(
+        [
+            (
+                size[..., None] - (y[:, :, None] - clean.weights[l][:, i, ..., None] * moved[:, i, None]).abs().sum(-1)
+            ).clamp(min=0)
+            for i in range(h)
+        ],
+        1,
+    )
+    kept = (size - (y - asked).abs().sum(-1)).clamp(min=0)
+    total = (by_key.sum((1, 3)) + kept).clamp(min=1e-12)
+    return by_key / total[:, None, :, None], kept / total
