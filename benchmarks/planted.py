@@ -28,6 +28,7 @@ from infoflow.provenance import provenance
 
 RESULT = Path(__file__).parent / "results" / "planted.json"
 LENS = "TransformerLens head detector"
+MEASURES = ("macro_f1", "auroc", "f1", "mean")
 RANKED = ("matter", "edges")
 PATTERNS = ("previous", "self", "next", "sink")
 

@@ -128,7 +128,7 @@ def _plain(node: Node) -> Any:
 
 
 def _directions(seen: Seen) -> Answers:
-    """x is regressed on the quantities of its layer together , on one alone, or the quantity on x (a linear probe, the best of them)."""
+    """The quantity is regressed on the stream (a linear probe), or the stream on it, alone or with all of its layer."""
     asked, Q = seen.network.asked, seen.network.quantities.double()
     found: dict[str, list[Any]] = {"joint regression": [], "covariance": [], "linear probe": []}
     with torch.no_grad():
