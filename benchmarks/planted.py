@@ -1,6 +1,6 @@
 """Methods that explain networks, on networks whose mechanism is known: every baseline in one table.
 
-    python benchmarks/planted.py [--count 1000] [--tuned 96] [--folder out/planted] [--seconds S]
+    python benchmarks/planted.py [--count 1000] [--first N] [--tuned 48] [--folder out/planted] [--seconds S]
 
 Makes the benchmark of seed 0 and, to choose thresholds on, one of seed 1, where they are not there yet; runs every
 method on every network (what was run stays in FOLDER/judged, so a stopped call goes on); writes
@@ -158,7 +158,8 @@ def shares(results: dict[int, dict[str, Any]]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--tuned", type=int, default=96, help="networks of seed 1 to choose thresholds on")
+    parser.add_argument("--tuned", type=int, default=48, help="networks of seed 1 to choose thresholds on")
+    parser.add_argument("--first", type=int, default=None, help="score the first so many of COUNT alone")
     parser.add_argument("--folder", type=Path, default=Path("out/planted"))
     parser.add_argument("--seconds", type=float, default=float("inf"), help="run methods for so long; call again")
     parser.add_argument("--out", type=Path, default=RESULT)
@@ -167,7 +168,7 @@ def main() -> None:
     start, processor = time.monotonic(), time.process_time()
     folders = {"scored": options.folder / "seed0", "tuned": options.folder / "seed1"}
     for seed, (name, count) in enumerate((("scored", options.count), ("tuned", options.tuned))):
-        make_benchmark(folders[name], count, seed, None)
+        make_benchmark(folders[name], count, seed, None, options.first if name == "scored" else None)
     made = time.monotonic() - start
     until = time.monotonic() + options.seconds
     tuned = all_judged(open_benchmark(folders["tuned"]), until)

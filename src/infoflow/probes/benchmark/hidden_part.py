@@ -19,7 +19,7 @@ def score_with(folder: str | Path, answers: Mapping[int, Mapping[str, Any]], sal
     benchmark = open_benchmark(folder)
     if salt is not None and not benchmark.index["salted"]:
         raise InfoFlowError("expected no salt, this benchmark was made without one and hides nothing.")
-    todo = orders(len(benchmark), int(benchmark.index["seed"]), salt)
+    todo = orders(int(benchmark.index["count"]), int(benchmark.index["seed"]), salt)
     judged = []
     for network in benchmark:
         if network.number not in answers or (network.hidden and salt is None):

@@ -242,19 +242,20 @@ def _job(task: tuple[Order, Path]) -> dict[str, Any]:
     return {"number": order.number, "hidden": order.hidden}
 
 
-def make_benchmark(folder: Path, count: int, seed: int, salt: str | None) -> dict[str, Any]:
-    """Make every network that is not there yet; the index is written last."""
+def make_benchmark(folder: Path, count: int, seed: int, salt: str | None, first: int | None = None) -> dict[str, Any]:
+    """Make every network (or the `first` of them) that is not there yet; the index is written last."""
     asked = orders(count, seed, salt)
     if len(asked) < count:
         raise InfoFlowError(
             f"expected at most {len(asked)} networks of {len({o.group for o in asked})} groups, got {count}."
         )
+    asked = asked[:first]
     tasks = [(order, folder) for order in asked if not _there(order, folder)]
     with Progress("planting", len(asked), before=len(asked) - len(tasks)) as bar:
         for done, _ in enumerate(_mapped(tasks), len(asked) - len(tasks) + 1):
             bar.update(done)
     index = {
-        "version": 1, "count": count, "seed": seed, "salted": salt is not None,
+        "version": 1, "count": count, "made": len(asked), "seed": seed, "salted": salt is not None,
         "hidden": [o.number for o in asked if o.hidden], "every": FIFTH, "provenance": provenance(),
     }  # fmt: skip
     write_json(folder / "index.json", index)

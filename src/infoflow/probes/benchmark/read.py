@@ -92,7 +92,7 @@ class Benchmark:
             raise InfoFlowError(f"expected the index of a benchmark of version 1 in {folder}, got another file.")
 
     def __len__(self) -> int:
-        return int(self.index["count"])
+        return int(self.index["made"])
 
     def __iter__(self) -> Iterator[PlantedNetwork]:
         hidden = set(self.index["hidden"])
