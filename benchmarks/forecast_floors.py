@@ -1,69 +1,60 @@
-"""The floors of the calibration cells: what `forecasts/reads.py` finds for each, and how long it takes.
+"""The floors of drawn cells: what `forecasts/reads.py` finds for each, and how long it takes. The same call goes on.
 
-python benchmarks/forecast_floors.py OUT --cells results/forecast/calibration.jsonl [--workers 15] [--device cuda]
+    python benchmarks/forecast_floors.py results/forecast/floors.jsonl --cells results/forecast/calibration.jsonl
+    python benchmarks/forecast_floors.py OUT --part test --targets 27 --seed 1
 """
 
 import argparse
 import json
-import multiprocessing
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from infoflow.forecasts import families
 from infoflow.forecasts.cells import Cell, draw_cells
-from infoflow.forecasts.reads import floors
-from infoflow.forecasts.states import states
-
-SAMPLES, SEED = 4_000, 5
+from infoflow.forecasts.quantities import find_floors
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
-    parser.add_argument("--cells", type=Path, required=True)
+    parser.add_argument("--part", choices=("calibration", "test"), default="calibration")
     parser.add_argument("--targets", type=int, default=48)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cells", type=Path, help="Only those that this file names.")
+    parser.add_argument("--share", default="0/1", help="2/3: of three processes side by side, this is number 2.")
+    parser.add_argument("--seconds", type=float, default=1e9, help="Stop after so much processor time.")
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
-    named = {json.loads(line)["name"] for line in options.cells.read_text().splitlines()}
-    cells = [cell.name for cell in drawn(options.targets) if cell.name in named][:: options.every]
-    pool = multiprocessing.get_context("spawn").Pool(options.workers, _start, (options,))
-    with pool, open(options.out, "w", encoding="utf-8") as file:
-        for record in pool.imap_unordered(_floor, cells):
-            file.write(json.dumps(record) + "\n")
+    torch.set_num_threads(1)
+    number, of = map(int, options.share.split("/"))
+    done = names(options.out) if options.out.exists() else set()
+    kept = names(options.cells) if options.cells else None
+    cells = [cell for cell in drawn(options.part, options.targets, options.seed) if kept is None or cell.name in kept]
+    with open(options.out, "a", encoding="utf-8") as file:
+        for cell in [cell for cell in cells[number::of] if cell.name not in done]:
+            if time.process_time() > options.seconds:
+                break
+            file.write(json.dumps(record(cell, options.device)) + "\n")
             file.flush()
 
 
-def drawn(targets: int) -> list[Cell]:
-    return draw_cells("calibration", families.CALIBRATION, targets, 0)
+def names(path: Path) -> set[str]:
+    return {json.loads(line)["name"] for line in path.read_text(encoding="utf-8").splitlines()}
 
 
-_CELLS: dict[str, Cell] = {}
-_DEVICE = "cpu"
+def drawn(part: str, targets: int, seed: int) -> list[Cell]:
+    chosen = families.CALIBRATION if part == "calibration" else families.TEST
+    return draw_cells(part, chosen, targets, seed)
 
 
-def _start(options: argparse.Namespace) -> None:
-    global _DEVICE
-    torch.set_num_threads(1)
-    _CELLS.update({cell.name: cell for cell in drawn(options.targets)})
-    _DEVICE = options.device
-
-
-def _floor(name: str) -> dict[str, Any]:
-    cell, began = _CELLS[name], time.time()
-    X = cell.target.sample(SAMPLES, cell.T, seed=SEED)
-    y = torch.from_numpy(np.asarray(cell.target(X))).float().to(_DEVICE)
-    found = floors(
-        states(cell.target, X, cell.arch, cell.recipe.encoder == "mlp", _DEVICE),
-        y.unsqueeze(-1) if y.ndim == 1 else y,
-        cell.arch.embed[-1],
-    )
-    return {"name": name, "floors": found.ends, "ways": found.ways, "seconds": round(time.time() - began, 2)}
+def record(cell: Cell, device: str) -> dict[str, Any]:
+    began = time.process_time()
+    found = find_floors(cell.target, cell.arch, cell.T, cell.recipe.encoder == "mlp", device)
+    return {"name": cell.name, **asdict(found), "seconds": round(time.process_time() - began, 2)}
 
 
 if __name__ == "__main__":

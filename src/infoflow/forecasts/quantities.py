@@ -17,7 +17,7 @@ from infoflow.forecasts.states import BENT, messages_wanted, states
 from infoflow.targets import Extremum, Target
 from infoflow.train.recipe import Recipe
 
-SAMPLES, SEED = 4_000, 5  # sequences on which the floors are found
+SAMPLES, SEED = 1_600, 5  # sequences on which the floors are found
 LEAST, MOST = 1e-8, 2.0  # errors are clipped to this before their logarithm is taken
 
 NAMES = (
@@ -46,8 +46,9 @@ def find_floors(target: Target, arch: Architecture, T: int, mlp: bool, device: s
     known = d + T * (arch.positions != "none") + messages_wanted(target) + d * (d + 1) // 2 + BENT
     cost.memory(4.0 * SAMPLES * T * known * (arch.layers + 2), f"the token states of T={T} tokens", "T, d or layers")
     X = target.sample(SAMPLES, T, seed=SEED)
-    y = torch.from_numpy(np.asarray(target(X))).float().to(device)
-    return floors(states(target, X, arch, mlp, device), y.unsqueeze(-1) if y.ndim == 1 else y, arch.embeds[-1])
+    y, terms = (torch.from_numpy(np.asarray(v)).float().to(device) for v in (target(X), target.term_values(X)))
+    seen = states(target, X, arch, mlp, device)
+    return floors(seen, y.unsqueeze(-1) if y.ndim == 1 else y, arch.embeds[-1], terms)
 
 
 def quantities(found: Floors, target: Target, arch: Architecture, T: int, recipe: Recipe) -> list[float]:

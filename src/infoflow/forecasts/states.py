@@ -8,6 +8,9 @@ heads of the layers before have fetched for the token. For a tree score that is,
 the inner maximum of the score: one head fetches it, in layer l if its own inner maxima were fetched before. For the
 k-th largest value it is the rank of the token. Heads are given to whole terms, as long as there are any. Everything
 else about a state is fixed: quadratic monomials and random GELU features of what is known, in place of trained ones.
+
+A state also says what its heads should follow (`aims`): the whole scores of the terms that can be read there, each term
+in the first layer whose tokens know its score. One start of the reduced problem begins at them.
 """
 
 from collections.abc import Sequence
@@ -33,6 +36,7 @@ from infoflow.targets.search import respond
 
 BENT = 24  # random GELU features of a token's state
 GAIN = 1.5  # of their directions: enough to bend within a deviation
+FEW, LINEAR = 200, 0.02  # sequences, and the share of a score's variance that a linear map may leave
 
 
 @dataclass(frozen=True)
@@ -43,14 +47,17 @@ class State:
     heads: int
     size: int
     embed: int
+    aims: Tensor  # (N, T, at most heads): scores to follow
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Messages:
-    """Of one term: what heads fetch for each token (N, T, count), and the layer it takes before they are there."""
+    """Of one term: what heads fetch for each token (N, T, count), the layer it takes before they are there, and the
+    token's whole score (N, T), largest at the token that the CLS should read."""
 
     values: np.ndarray
     depth: int
+    total: np.ndarray
 
 
 def states(target: Target, X: np.ndarray, arch: Architecture, mlp: bool, device: str = "cpu") -> list[State]:
@@ -59,26 +66,41 @@ def states(target: Target, X: np.ndarray, arch: Architecture, mlp: bool, device:
     known = [_standard(torch.from_numpy(X))]
     if any(isinstance(term, PositionSum) for term in target.terms) and arch.positions != "none":
         known.append(torch.eye(X.shape[1]).expand(len(X), -1, -1))
-    terms = [found for term in target.terms if (found := messages(term, X)) is not None]
+    unread = [found for term in target.terms if (found := messages(term, X)) is not None]
+    fetchable = [found for found in unread if found.depth]
     result = []
     for layer, (heads, size, embed) in enumerate(zip(arch.heads, arch.head_dims, arch.embeds, strict=True)):
-        fetched = _fetched(terms, layer, sum(arch.heads[:layer]))
+        fetched = _fetched(fetchable, layer, sum(arch.heads[:layer]))
         plain = layer == 0 and not mlp
-        tokens = torch.cat(known, -1) if plain else _bent(known, fetched)
-        result.append(State(tokens.to(device), heads, size, embed))
+        values = [_standard(torch.from_numpy(found.values)) for found in fetched]
+        tokens = torch.cat(known, -1) if plain else _bent(known, values)
+        last = layer == arch.layers - 1
+        chosen = [m for m in unread if (m.depth == 0 or m in fetched) and (last or not plain or _linear(m.total, tokens))]
+        reads = heads if last else 2 * heads  # below the last layer tokens read, too, and hand on what they found
+        unread = [m for m in unread if m not in chosen[:reads]]
+        aims = [_standard(torch.from_numpy(m.total)) for m in chosen[:reads]]
+        aim = torch.stack(aims, -1) if aims else torch.zeros(*X.shape[:2], 0)
+        result.append(State(tokens.to(device), reads, size, embed, aim.to(device)))
     return result
 
 
 def messages(term: Term, X: np.ndarray) -> Messages | None:
-    """What the term's inner maxima are; None where a token alone tells its score."""
+    """What the term's inner maxima are (none where a token alone tells its score); None for a function of everything."""
     if isinstance(term, ValueAtExtremum):
         return messages(term.extremum, X)
-    if isinstance(term, KthLargest) and term.k > 1:
+    if isinstance(term, PositionSum):
+        chosen = np.isin(np.arange(X.shape[1]), term.positions).astype(float)
+        return _alone(np.broadcast_to(chosen, X.shape[:2]).copy())
+    if isinstance(term, KthLargest):
+        if term.k == 1:
+            return _alone(X @ term.direction)
         ranks = np.argsort(np.argsort(-(X @ term.direction), axis=1), axis=1)
-        return Messages(ranks[..., None] / X.shape[1], 1)
-    if not isinstance(term, Extremum) or term.arity == 1:
+        return Messages(ranks[..., None] / X.shape[1], 1, -((ranks - term.k + 1.0) ** 2))
+    if not isinstance(term, Extremum):
         return None
     sign = 1 if term.kind == "max" else -1
+    if term.arity == 1:
+        return _alone(sign * term.score(X[..., None, :]))
     tree = tree_form(term.score)
     if tree is not None:
         found = [_inner_maxima(tree, root, X, sign) for root in range(tree.arity)]
@@ -88,6 +110,10 @@ def messages(term: Term, X: np.ndarray) -> Messages | None:
         assert pairs is not None
         return _inner_maxima(pairs, 0, X, sign)
     return None
+
+
+def _alone(total: np.ndarray) -> Messages:
+    return Messages(np.zeros((*total.shape, 0)), 0, total)
 
 
 def messages_wanted(target: Target) -> int:
@@ -112,18 +138,25 @@ def _inner_maxima(tree: TreeScore, root: int, X: np.ndarray, sign: int) -> Messa
             found.append(value)
             total[edge.v] = total[edge.v] + value
             depth[edge.v] = max(depth[edge.v], depth[child] + 1)
-    return Messages(np.stack(found, -1), depth[root])
+    return Messages(np.stack(found, -1), depth[root], total[root])
 
 
-def _fetched(terms: Sequence[Messages], layers: int, heads: int) -> list[Tensor]:
-    """The messages of the terms that `heads` heads in `layers` layers can fetch, terms in their order."""
+def _fetched(terms: Sequence[Messages], layers: int, heads: int) -> list[Messages]:
+    """The terms whose messages `heads` heads in `layers` layers can fetch, in their order."""
     found = []
     for term in terms:
         count = term.values.shape[-1]
         if term.depth <= layers and count <= heads:
             heads -= count
-            found.append(_standard(torch.from_numpy(term.values)))
+            found.append(term)
     return found
+
+
+def _linear(total: np.ndarray, tokens: Tensor) -> bool:
+    """Whether a score is a linear function of the tokens' states, up to LINEAR of its variance."""
+    flat = tokens[:FEW].reshape(-1, tokens.shape[-1])
+    wanted = _standard(torch.from_numpy(total[:FEW])).reshape(-1, 1)
+    return bool((flat @ torch.linalg.lstsq(flat, wanted).solution - wanted).square().mean() < LINEAR)
 
 
 def _kept(target: Target, X: np.ndarray, embed: int) -> np.ndarray:
