@@ -1,10 +1,14 @@
-"""Train the cells on which forecasts are calibrated: 4 seeds each, with pilots, scored on a fresh test set.
+"""Train the cells of the forecast with their pilots, scored on a fresh test set: those it is calibrated on, or those
+that were registered (forecast before they are trained).
 
     python benchmarks/forecast_cells.py OUT --targets 48 --workers 12 --seconds 560 [--done FILE...] [--device cuda]
+    python benchmarks/forecast_cells.py OUT --registered results/forecast/registered.json --device cpu
 
 Each worker is a process (on a GPU start MPS first); it takes the next cell, trains its seeds and the seeds of its two
-pilots, measures every network on a test set no seed has seen, and adds a line to OUT/cells-WORKER.jsonl. Cells named
-in --done are left out, so that a call goes on where the ones before it stopped.
+pilots, measures every network on a test set no seed has seen, and adds a line to OUT/cells-WORKER.jsonl. Cells that
+OUT or a file of --done holds are left out, so the same call goes on where the ones before it stopped. Registered cells
+are trained in the order and with the seeds that were registered. `cat OUT/cells-*.jsonl` makes
+results/forecast/NAME.jsonl.
 """
 
 import argparse
@@ -27,12 +31,13 @@ SEEDS = 4
 PILOTS = (0.05, 0.017)
 TEST_SAMPLES, TEST_SEED = 20_000, 987_654_321
 CHUNK = 2_000
+Todo = list[tuple[Cell, int]]  # cells with their numbers of seeds
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
-    parser.add_argument("--part", choices=("calibration", "test"), default="calibration")
+    parser.add_argument("--registered", type=Path, help="File of registered forecasts; without it: calibration.")
     parser.add_argument("--targets", type=int, default=48)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
@@ -45,12 +50,12 @@ def main() -> None:
     context = multiprocessing.get_context("spawn")
     taken = context.Value("i", 0)
     made = provenance()
-    total = len(cells(options))
+    todo = cells(options)  # named once: a worker that starts anew takes from the same list
     workers: dict[int, Any] = {}
     while time.time() < began + options.seconds:
         for number in range(options.workers):
-            if taken.value < total and (number not in workers or not workers[number].is_alive()):
-                workers[number] = context.Process(target=work, args=(number, options, taken, began, made))
+            if taken.value < len(todo) and (number not in workers or not workers[number].is_alive()):
+                workers[number] = context.Process(target=work, args=(number, todo, options, taken, began, made))
                 workers[number].start()
         if not any(worker.is_alive() for worker in workers.values()):
             break
@@ -60,21 +65,33 @@ def main() -> None:
     print(f"{taken.value} cells begun in {time.time() - began:.0f} s")
 
 
-def cells(options: argparse.Namespace) -> list[Cell]:
-    """Those that remain, the shortest first: when the time is up, few are lost on their way."""
-    chosen = families.CALIBRATION if options.part == "calibration" else families.TEST
-    done = {json.loads(line)["name"] for path in options.done for line in path.read_text().splitlines()}
-    drawn = draw_cells(options.part, chosen, options.targets, options.seed)
-    return sorted((cell for cell in drawn if cell.name not in done), key=work_of)
+def cells(options: argparse.Namespace) -> Todo:
+    """Those that remain with their seeds: registered ones in their order, others the shortest first (when the time is
+    up, few are lost on their way)."""
+    files = [*options.done, *sorted(options.out.glob("cells-*.jsonl"))]
+    done = {json.loads(line)["name"] for path in files for line in path.read_text().splitlines()}
+    if options.registered is None:
+        drawn = draw_cells("calibration", families.CALIBRATION, options.targets, options.seed)
+        return [(cell, SEEDS) for cell in sorted(drawn, key=work_of) if cell.name not in done]
+    listed = json.loads(options.registered.read_text(encoding="utf-8"))
+    known = draw_cells("test", families.TEST, listed["draw"]["targets"], listed["draw"]["seed"])
+    by_name = {cell.name: cell for cell in known}
+    return [(by_name[entry["name"]], entry["seeds"]) for entry in listed["cells"] if entry["name"] not in done]
 
 
 def work_of(cell: Cell) -> float:
     return cell.recipe.total_steps * (1.0 + cell.T * sum(cell.arch.heads) / 256)
 
 
-def work(number: int, options: argparse.Namespace, taken: Any, began: float, made: dict[str, Any]) -> None:
+def work(
+    number: int,
+    todo: list[tuple[Cell, int]],
+    options: argparse.Namespace,
+    taken: Any,
+    began: float,
+    made: dict[str, Any],
+) -> None:
     torch.set_num_threads(1)
-    todo = cells(options)
     with open(options.out / f"cells-{number}.jsonl", "a", encoding="utf-8") as file:
         while True:
             with taken.get_lock():
@@ -83,18 +100,21 @@ def work(number: int, options: argparse.Namespace, taken: Any, began: float, mad
                 return
             start = time.time()
             try:
-                record = train(todo[mine], options.device) | {"seconds": round(time.time() - start, 2), "made": made}
+                record = train(*todo[mine], options.device) | {"seconds": round(time.time() - start, 2), "made": made}
             except Exception:  # a cell that fails is named and left out; a broken GPU context needs a new process
-                print(f"{time.time() - began:.1f} s: {todo[mine].to_json()} failed", flush=True)
+                print(f"{time.time() - began:.1f} s: {todo[mine][0].to_json()} failed", flush=True)
                 traceback.print_exc()
                 return
             file.write(json.dumps(record) + "\n")
             file.flush()
 
 
-def train(cell: Cell, device: str) -> dict[str, Any]:
+def train(cell: Cell, seeds: int, device: str) -> dict[str, Any]:
     recipes = {"full": cell.recipe} | {f"pilot_{share}": cell.pilot(share) for share in PILOTS}
-    results = {name: fit_many(cell.runs(SEEDS, recipe), device=device) for name, recipe in recipes.items()}
+    results = {
+        name: fit_many(cell.runs(seeds if name == "full" else SEEDS, recipe), device=device)
+        for name, recipe in recipes.items()
+    }
     X = torch.from_numpy(cell.target.sample(TEST_SAMPLES, cell.T, seed=TEST_SEED)).float().to(device)
     y = labels(cell.target, X)
     record: dict[str, Any] = cell.to_json()

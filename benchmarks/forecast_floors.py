@@ -1,7 +1,7 @@
 """The floors of drawn cells: what `forecasts/reads.py` finds for each, and how long it takes. The same call goes on.
 
-    python benchmarks/forecast_floors.py results/forecast/floors.jsonl --cells results/forecast/calibration.jsonl
-    python benchmarks/forecast_floors.py OUT --part test --targets 27 --seed 1
+python benchmarks/forecast_floors.py OUT --cells results/forecast/calibration.jsonl
+python benchmarks/forecast_floors.py results/forecast/NAME_floors.jsonl --part test --targets 27 --seed 1
 """
 
 import argparse

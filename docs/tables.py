@@ -267,12 +267,14 @@ def heads() -> str:
 @table
 @measured("benchmarks/results/forecast.json")
 def forecast(payload: Recorded) -> Shown:
-    head = ["from", "left out", "Spearman", "median factor", "nine in ten within", "share within 5"]
+    head = ["from", "left out", "Spearman", "within a target", "median factor", "nine in ten within", "within 5"]
     rows = []
     for name, found in payload["scores"].items():
         source_, left = name.split(", ")
-        rows.append([source_, left.removesuffix(" left out"), found["spearman"], found["median_factor"],
-                     found["factor_at_90"], f"{found['within_5']:.0%}"])  # fmt: skip
+        low, high = found["spearman_band"]
+        rows.append([source_, left.removesuffix(" left out"), f"{found['spearman']:.2f} ({low:.2f} to {high:.2f})",
+                     f"{found['within_target']:.2f}", found["median_factor"], found["factor_at_90"],
+                     f"{found['within_5']:.0%}"])  # fmt: skip
     return head, rows
 
 

@@ -10,10 +10,13 @@ from click.testing import CliRunner
 
 import infoflow as iflow
 from infoflow import targets
+from infoflow.architecture import Architecture
 from infoflow.cli import cli
 from infoflow.forecasts import families
 from infoflow.forecasts.cells import USUAL, draw_cells
+from infoflow.forecasts.explain import explain
 from infoflow.forecasts.model import Calibration, calibrated
+from infoflow.forecasts.proved import proved_floor
 from infoflow.forecasts.quantities import NAMES
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +38,7 @@ def test_the_command_prints_one_json_object_with_the_named_fields(tmp_path: Path
     assert answer.exit_code == 0, answer.output
     found = json.loads(answer.output)
     assert {"nmse", "low", "high", "mode", "parts", "seconds"} <= set(found)
-    assert set(found["parts"]) == {"floor", "sharpness", "readout", "luck"}
+    assert set(found["parts"]) == {"floor", "sharpness", "readout", "luck", "proved"}
     assert found["mode"] == "theory"
     assert any("warm_up=0" in word for word in found["outside"])  # the cells have a warm-up: said, not hidden
     assert (tmp_path / "forecast.svg").is_file()
@@ -65,17 +68,89 @@ def test_the_calibration_that_ships_is_that_of_the_recorded_cells() -> None:
         assert cell["log10_nmse"] == pytest.approx(np.log10(median), abs=1e-4)
 
 
-def test_a_target_left_out_is_not_seen() -> None:
-    """Misses come from models without the target: a target that only itself could tell is missed."""
+def test_a_family_left_out_is_not_seen() -> None:
+    """Misses come from models without the family: one that only itself could tell is missed."""
     rng = np.random.default_rng(0)
     quantities, errors = rng.normal(size=(60, len(NAMES))), np.full(60, -3.0)
     names = ["odd" if i >= 50 else f"t{i // 10}" for i in range(60)]
     errors[50:] = 0.0
     quantities[50:] += 3.0
     quantities[:, NAMES.index("least floor")] -= 10.0  # no floor that would be believed
-    misses = Calibration(quantities, errors, tuple(names)).misses()
+    misses = Calibration(quantities, errors, np.array(names)).misses
     assert (misses[50:] > 1.0).all()
     assert np.abs(misses[:50]).max() < 1.0
+
+
+def test_intervals_cover_what_they_say_when_families_differ() -> None:
+    """Families with offsets of their own: intervals from misses within families would be too short, these are not."""
+    rng = np.random.default_rng(1)
+    families = np.repeat(np.arange(10), 30)
+    quantities = rng.normal(size=(300, len(NAMES)))
+    quantities[:, NAMES.index("least floor")] -= 10.0
+    errors = quantities[:, 5] - 4.0 + rng.normal(size=10)[families] + 0.1 * rng.normal(size=300)
+    found = Calibration(quantities, errors, families.astype(str))
+    assert 0.72 <= found.coverage() <= 0.9
+    assert found.widening() >= 0.9
+
+
+def test_a_pilot_joins_the_theory() -> None:
+    short = USUAL.with_(samples=2000, validation=500, epochs=None, steps=400, warm_up=20)
+    found = iflow.forecast("max_plus_min", "heads=2 embed=4 width=8", 8, short, pilot=True)
+    assert found.mode == "pilot"
+    assert found.low <= found.nmse <= found.high
+    assert "with a pilot" in str(found)
+
+
+def test_an_explanation_names_what_is_not_followed_and_what_helps() -> None:
+    said = explain("max_plus_min", "heads=1 embed=6 width=64", 16, USUAL)
+    assert said.not_followed
+    changes = {change.what: change for change in said.changes}
+    assert set(changes) == {"one more head", "one more layer", "twice the width", "twice the steps"}
+    assert changes["one more head"].nmse < 0.2 * said.forecast.nmse
+    assert "what helps most: one more" in str(said)  # a head, or a layer in which there is another
+    enough = explain("max_plus_min", "heads=2 embed=12 width=64", 16, USUAL)
+    assert not enough.not_followed
+
+
+def test_a_plan_by_forecast_stays_within_its_budget_and_has_the_heads() -> None:
+    words = ["plan", "max_plus_min", "-T", "8", "--forecast", "--parameters", "400", "--max-layers", "1", "--json"]
+    answer = CliRunner().invoke(cli, words)
+    assert answer.exit_code == 0, answer.output
+    found = json.loads(answer.output)["candidates"]
+    assert all(candidate["parameters"] <= 400 for candidate in found)
+    assert "heads=1 " not in found[0]["arch"]
+    assert [c["nmse"] for c in found] == sorted(c["nmse"] for c in found)
+    alone = CliRunner().invoke(cli, ["plan", "max_plus_min", "-T", "8", "--forecast"])
+    assert "together" in str(alone.exception or alone.output)
+
+
+def test_predict_shows_what_is_possible_and_what_will_happen() -> None:
+    words = ["predict", "max_plus_min", "heads=2", "embed=4", "-T", "8", "--forecast", "--json"]
+    found = json.loads(CliRunner().invoke(cli, words).output)
+    assert found["verdict"] == "constructed"
+    assert found["forecast"]["nmse"] < 0.1
+
+
+def test_a_proved_floor_is_the_variance_of_a_sum_drawn_without_replacement() -> None:
+    F = targets.position_sum(positions=(0, 1), d=2)
+    found = proved_floor(F, Architecture(1, 4, 8), 5, mlp=True)
+    assert found is not None
+    X = np.random.default_rng(0).standard_normal((200_000, 5, 2))
+    best = 2 / 5 * X.sum(1)  # the mean over all orders of one multiset
+    error = ((F(X) - best) ** 2).sum() / ((F(X) - F(X).mean(0)) ** 2).sum()
+    assert found.bound == pytest.approx(3 / 5)
+    assert error == pytest.approx(found.bound, rel=0.02)
+    small = proved_floor(F, Architecture(1, 1, 8, positions="additive"), 5, mlp=False)
+    assert small is not None
+    assert small.bound == pytest.approx(1 / 2)
+    assert proved_floor(F, Architecture(1, 4, 8, positions="additive"), 5, mlp=True) is None
+    assert proved_floor(targets.max_plus_min(), Architecture(1, 4, 8), 5, mlp=True) is None
+
+
+def test_a_notebook_shows_text_and_picture() -> None:
+    page = iflow.forecast("max_plus_min", "heads=2 embed=4 width=16", 8, USUAL)._repr_html_()
+    assert "forecast  NMSE" in page
+    assert "<svg" in page or "data:image" in page
 
 
 def test_an_architecture_that_fit_cannot_train_is_refused_in_one_sentence() -> None:

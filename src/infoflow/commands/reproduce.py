@@ -10,6 +10,7 @@ from infoflow.errors import InfoFlowError, JobError
 from infoflow.files import check_folder
 
 ALL = Path("out/reproduce")  # where `all` and single items go when --out is not given
+REGISTERED = "forecast/test"  # no paper's: our own forecasts, registered before training, against training
 
 
 @click.command()
@@ -48,8 +49,13 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Run ITEM (see --list), or `all`: a table or figure of a paper again, the paper's numbers beside ours."""
-    if list_items:
+    """Run ITEM (see --list), or `all`: a table or figure of a paper again, the paper's numbers beside ours.
+
+    `forecast/test` scores the forecasts that were registered before training (results/forecast, or --data FOLDER).
+    """
+    if item == REGISTERED:
+        _registered(out or ALL / item, options["data"], as_json)
+    elif list_items:
         _list(as_json)
     elif item is None:
         raise InfoFlowError("expected an item, got none; see infoflow reproduce --list.")
@@ -64,6 +70,17 @@ def command(
         result = _one(item, folder, as_json, {**options, "parts": parts})
         if as_json:
             emit(result)
+
+
+def _registered(folder: Path, data: Path | None, as_json: bool) -> None:
+    from infoflow.forecasts.registered_report import write_report
+
+    found = write_report(data or Path("results/forecast"), check_folder(folder))
+    if as_json:
+        emit(found)
+    else:
+        click.echo((folder / "table.md").read_text(encoding="utf-8"))
+        click.echo(f"everything is in {folder}")
 
 
 def _all(out: Path | None, as_json: bool, options: dict[str, Any]) -> None:

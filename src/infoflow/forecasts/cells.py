@@ -11,6 +11,7 @@ import numpy as np
 
 from infoflow.architecture import Architecture
 from infoflow.forecasts.families import Drawn, Family
+from infoflow.forecasts.pilots import pilot_recipe
 from infoflow.targets import Target
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
@@ -46,9 +47,7 @@ class Cell:
         return [Run(self.target, self.arch, self.T, seed, recipe or self.recipe) for seed in range(seeds)]
 
     def pilot(self, share: float) -> Recipe:
-        """The same recipe in a share of its steps: a whole cosine, a warm-up in proportion."""
-        steps = max(1, round(share * self.recipe.total_steps))
-        return self.recipe.with_(epochs=None, steps=steps, warm_up=round(share * self.recipe.warm_up))
+        return pilot_recipe(self.recipe, share)
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -5,28 +5,27 @@ tokens, and through its dimension.
 """
 
 from math import log10
-from statistics import median
 
 import numpy as np
 import torch
 
 from infoflow import cost
 from infoflow.architecture import Architecture
-from infoflow.forecasts.reads import LOOKS, Floors, floors
+from infoflow.forecasts.reads import Floors, floors
+from infoflow.forecasts.sharpness import soft_error
 from infoflow.forecasts.states import BENT, messages_wanted, states
 from infoflow.targets import Extremum, Target
 from infoflow.train.recipe import Recipe
 
-SAMPLES, SEED = 1_600, 5  # sequences on which the floors are found
+SAMPLES, SEED = 4_000, 5  # sequences on which the floors are found
+INVERSE = 10.0  # temperature of the soft error
 LEAST, MOST = 1e-8, 2.0  # errors are clipped to this before their logarithm is taken
 
 NAMES = (
     "least floor",
-    "second floor",
-    "middle floor",
     "largest floor",
     "least on the way",
-    "middle on the way",
+    "soft error",
     "steps",
     "several tokens a score",
     "length",
@@ -38,31 +37,34 @@ NAMES = (
     "embedding over what tokens must know",
     "dimension",
 )
+PILOT_NAMES = ("pilot", "best pilot")
 
 
 def find_floors(target: Target, arch: Architecture, T: int, mlp: bool, device: str = "cpu") -> Floors:
     """The floors of these reads on samples of the target's own law."""
+    X, y = _sampled(target, arch, T, SAMPLES, device)
+    terms = torch.from_numpy(np.asarray(target.term_values(X))).float().to(device)
+    return floors(states(target, X, arch, mlp, device), y, arch.embeds[-1], terms)
+
+
+def _sampled(target: Target, arch: Architecture, T: int, count: int, device: str) -> tuple[np.ndarray, torch.Tensor]:
+    """Sequences (N, T, d) and their labels (N, o); refused before they are made where they would not fit."""
     d = target.dim
     known = d + T * (arch.positions != "none") + messages_wanted(target) + d * (d + 1) // 2 + BENT
-    cost.memory(4.0 * SAMPLES * T * known * (arch.layers + 2), f"the token states of T={T} tokens", "T, d or layers")
-    X = target.sample(SAMPLES, T, seed=SEED)
-    y, terms = (torch.from_numpy(np.asarray(v)).float().to(device) for v in (target(X), target.term_values(X)))
-    seen = states(target, X, arch, mlp, device)
-    return floors(seen, y.unsqueeze(-1) if y.ndim == 1 else y, arch.embeds[-1], terms)
+    cost.memory(4.0 * count * T * known * (arch.layers + 2), f"the token states of T={T} tokens", "T, d or layers")
+    X = target.sample(count, T, seed=SEED)
+    y = torch.from_numpy(np.asarray(target(X))).float().to(device)
+    return X, y.unsqueeze(-1) if y.ndim == 1 else y
 
 
 def quantities(found: Floors, target: Target, arch: Architecture, T: int, recipe: Recipe) -> list[float]:
     """In the order of NAMES; errors, steps and sizes as decimal logarithms."""
-    ends = sorted(_log(value) for value in found.ends)
-    way = [_log(values[len(LOOKS) - 1]) for values in found.ways]
     wanted = messages_wanted(target)
     values: dict[str, float] = {
-        "least floor": ends[0],
-        "second floor": ends[1],
-        "middle floor": median(ends),
-        "largest floor": ends[-1],
-        "least on the way": min(way),
-        "middle on the way": median(way),
+        "least floor": _log(min(found.ends)),
+        "largest floor": _log(max(found.ends)),
+        "least on the way": _log(min(found.ways)),
+        "soft error": soft_error(target, T, INVERSE),
         "steps": log10(recipe.total_steps),
         "several tokens a score": any(isinstance(term, Extremum) and term.arity > 1 for term in target.terms),
         "length": log10(T),

@@ -13,9 +13,10 @@ half is descended on, so the read-out cannot remember. Several starts end in sev
 what luck decides in training. The values returned are measured on samples that nothing has seen.
 
 Descent finds directions fast and sharpness slowly: a read whose key is off by an angle d still returns a value within
-O(d^2) of the maximum once it is sharp, but an average of inverse temperature b is off by O(1/b). So after a first descent
-all scores of a start are multiplied by the factor of FACTORS that serves it best, a second descent goes on from there
-at a smaller rate, and the last measurement tries the factors once more. What is left then is floor, not temperature.
+O(d^2) of the maximum once it is sharp, but an average of inverse temperature b is off by O(1/b). So there are two
+answers. `ends` is what descent reaches in its steps, which is also a measure of how hard training will be. `floor` is
+what is left when temperature is no obstacle: all scores multiplied by the best of FACTORS, for the starts of the
+descent and for one that is not descended at all, whose heads follow the target's own scores (`State.aims`).
 """
 
 from collections.abc import Sequence
@@ -26,108 +27,108 @@ from torch import Tensor
 
 from infoflow.forecasts.states import State
 
-FEATURES, LAST_FEATURES = 24, 96  # random GELU features of what the read-out sees: in the descent, in the last fit
-FITTED = 150  # samples of a batch for the ridge, and as many for the descent
-RIDGE, LAST_RIDGE = 1e-3, 1e-5  # of each step, and of the last fit, which has more samples
-RATE, SECOND_RATE, GAIN_RATE = 0.1, 0.03, 0.03  # of the two descents and of gains, falling to zero over the last half
-STEPS, SECOND_STEPS = 50, 25
-SCALES = (1.0, 0.3)  # of the first scores, one a start; training begins with averages that are nearly uniform
-GAINED = (0.0, 1.0)  # whether a start's gain may grow at first: sharp reads need it, soft ones are spoilt
-AIMED = 5.0  # deviation of the scores of one more start, which begins at the target's own scores
-AIMED_ON = 200  # sequences
-STARTS = len(SCALES) + 1
-FACTORS = (1.0, 4.0, 20.0)  # by which the scores of a start are sharpened
-LOOKS = (10, 20, 40)  # steps at which the error is noted on the way
+FEATURES = 80  # random GELU features of what the read-out sees
+FITTED = 800  # samples of a batch for the ridge, and as many for the descent
+RIDGE, LAST_RIDGE = 1e-3, 1e-4  # of each step, and of the last fit, which has more samples
+RATE, GAIN_RATE = 0.1, 0.03  # of the outer descent and of its gains, falling to zero over the second half
+STEPS = 120
+SCALES = (3.0, 1.0)  # of the first scores, one a start
+GAINED = (0.0, 1.0)  # whether a start's gain may grow: sharp reads need it, soft ones are spoilt by it
+FACTORS = (1.0, 5.0, 25.0)  # by which scores are sharpened
+AIMED = 5.0  # deviation of the scores of heads that begin at the target's own
+AIMED_ON = 200  # sequences on which their keys are fitted
+LOOK = 60  # the step at which the error on the way is noted
 
 
 @dataclass(frozen=True)
 class Floors:
-    """For each start of SCALES: the error it ends at and the errors on the way at LOOKS; where the aimed start ends."""
+    """For each start of SCALES the error it ends at and that at LOOK; the least error with sharpened scores, of heads
+    that follow the target's own and of these starts; and what of each term's variance the best of them does not tell.
+    """
 
     ends: list[float]
-    ways: list[list[float]]
+    ways: list[float]
     aimed: float
-    missed: list[float]  # share of each term's variance that the best start's reads do not tell
+    sharpened: float
+    missed: list[float]
 
     @property
-    def least(self) -> float:
-        return min(*self.ends, self.aimed)
+    def floor(self) -> float:
+        return min(self.aimed, self.sharpened, *self.ends)
 
 
 def floors(states: Sequence[State], y: Tensor, embed: int, terms: Tensor | None = None, seed: int = 0) -> Floors:
-    """What the descent finds from each start; y (N, o), `embed` numbers enter the read-out at most; values of the terms
-    (N, k), by which `missed` is told."""
-    y = (y - y.mean(0)) / (y - y.mean(0)).square().mean().sqrt()
-    problem = _Problem(states, embed, torch.Generator(y.device).manual_seed(seed))
-    half = y[: len(y) // 2]
-    aims = problem.measured(y).amin(0)[-1].item()
-    ways = problem.descend(half, STEPS, RATE)
-    problem.sharpen(half)
-    problem.descend(half, SECOND_STEPS, SECOND_RATE)
-    last = problem.measured(y)
-    missed = [] if terms is None else problem.missed(terms, *divmod(int(last.argmin()), STARTS))
-    *ends, aimed = last.amin(0).tolist()
-    return Floors(ends, ways[:-1], min(aims, aimed), missed)
+    """What descent finds; y (N, o), `embed` numbers enter the read-out at most; `terms` (N, k) for `missed`."""
+    y = _normalised(y)
+    generator = torch.Generator(y.device).manual_seed(seed)
+    problem = _Problem(states, embed, generator, len(SCALES))
+    ways = problem.descend(y[: len(y) // 2])
+    ends = problem.measured(y)
+    following = aims(states, embed)
+    aimed = following.measured(y)
+    best, errors = (problem, ends) if ends.min() < aimed.min() else (following, aimed)
+    missed = [] if terms is None else best.missed(terms, *divmod(int(errors.argmin()), best.starts))
+    return Floors(ends[0].tolist(), ways, aimed.min().item(), ends.min().item(), missed)
+
+
+def aims(states: Sequence[State], embed: int) -> "_Problem":
+    """Heads that follow the target's own scores."""
+    generator = torch.Generator(states[0].tokens.device).manual_seed(0)
+    problem = _Problem(states, embed, generator, 1)
+    problem.aim()
+    return problem
 
 
 class _Problem:
     """All starts at once: every tensor has a leading axis S of starts."""
 
-    def __init__(self, states: Sequence[State], embed: int, generator: torch.Generator) -> None:
-        self.generator = generator
-        self.layers = [_Layer(state, generator) for state in states]
+    def __init__(self, states: Sequence[State], embed: int, generator: torch.Generator, starts: int) -> None:
+        self.generator, self.starts = generator, starts
+        self.layers = [_Layer(state, generator, starts) for state in states]
         seen = sum(layer.outputs for layer in self.layers)
         self.weights = [weight for layer in self.layers for weight in layer.weights if weight.requires_grad]
         self.squeeze = None
         if seen > embed:
-            self.squeeze = _normal((STARTS, seen, embed), generator, seen)
-            for number, place in enumerate(self._aimed()[:embed]):
-                self.squeeze[-1, :, number] = 0.0
-                self.squeeze[-1, place, number] = 1.0
-            self.squeeze.requires_grad_()
+            self.squeeze = _normal((starts, seen, embed), generator, seen).requires_grad_()
             self.weights.append(self.squeeze)
         size = min(seen, embed)
-        self.directions = _normal((size, LAST_FEATURES), generator, size)
-        self.offsets = _normal((LAST_FEATURES,), generator, 1)
+        self.directions = _normal((size, FEATURES), generator, size)
+        self.offsets = _normal((FEATURES,), generator, 1)
 
-    def _aimed(self) -> list[int]:
-        """Which of the numbers seen are the aimed heads' scores (their first ones)."""
-        places, before = [], 0
+    @torch.no_grad()
+    def aim(self) -> None:
+        """Point the heads of the last start at what they should follow, and keep what they find first of all."""
+        before, kept = 0, 0
         for layer in self.layers:
-            n = layer.outputs // layer.state.heads
-            places += [before + head * n for head in range(layer.state.aims.shape[-1])]
+            size = layer.outputs // layer.state.heads
+            for head in range(layer.aim()):
+                if self.squeeze is not None and kept < self.squeeze.shape[-1]:
+                    self.squeeze[-1, :, kept] = 0.0
+                    self.squeeze[-1, before + head * size, kept] = 1.0
+                    kept += 1
             before += layer.outputs
-        return places
 
-    def descend(self, y: Tensor, steps: int, rate: float) -> list[list[float]]:
-        noted = []
+    def descend(self, y: Tensor) -> list[float]:
+        """The errors of the starts at LOOK."""
+        noted: list[float] = []
         gains = [layer.gains for layer in self.layers]
-        optimiser = torch.optim.Adam([{"params": self.weights, "lr": rate}, {"params": gains, "lr": GAIN_RATE}])
+        groups = [{"params": self.weights, "lr": RATE}, {"params": gains, "lr": GAIN_RATE}]
+        optimiser = torch.optim.Adam(groups)
         fitted = min(FITTED, len(y) // 2)
-        for step in range(steps):
-            for group, full in zip(optimiser.param_groups, (rate, GAIN_RATE), strict=True):
-                group["lr"] = full * min(1.0, 2.0 * (1.0 - step / steps))
+        for step in range(STEPS):
+            for group, rate in zip(optimiser.param_groups, (RATE, GAIN_RATE), strict=True):
+                group["lr"] = rate * min(1.0, 2.0 * (1.0 - step / STEPS))
             chosen = torch.randperm(len(y), generator=self.generator, device=y.device)[: 2 * fitted]
-            features = self._features(self._seen(chosen), FEATURES)
+            features = self._features(self._seen(chosen))
             with torch.no_grad():
                 answer = _ridge(features[:, :fitted], y[chosen[:fitted]], RIDGE)
             error = (features[:, fitted:] @ answer - y[chosen[fitted:]]).square().mean((1, 2))
-            if step in LOOKS:
-                noted.append(error.tolist())
+            if step == LOOK:
+                noted = error.tolist()
             optimiser.zero_grad()
             error.sum().backward()
             optimiser.step()
-        return [list(way) for way in zip(*noted, strict=True)]
-
-    def sharpen(self, y: Tensor) -> None:
-        """Multiply the scores of each start by the factor that serves it best; from here on every gain may grow."""
-        best = self.measured(y).argmin(0)
-        for layer in self.layers:
-            layer.factor = layer.factor * torch.tensor(FACTORS, device=best.device)[best].view(-1, 1, 1)
-            with torch.no_grad():
-                layer.factor = layer.factor * (layer.gained * layer.gains).exp()
-                layer.gains.zero_()
-            layer.gained = torch.ones_like(layer.gained)
+        return noted
 
     @torch.no_grad()
     def measured(self, y: Tensor) -> Tensor:
@@ -152,7 +153,7 @@ class _Problem:
         everything = torch.arange(len(y), device=y.device)
         averages = torch.cat([self._averages(part, factor) for part in everything.split(FITTED)], 1)
         seen = self._squeezed(averages, averages[:, :half])
-        features = self._features(seen, LAST_FEATURES, seen[:, :half])
+        features = self._features(seen, seen[:, :half])
         return features[:, half:] @ _ridge(features[:, :half], y[:half], LAST_RIDGE)
 
     def _averages(self, chosen: Tensor, factor: float = 1.0) -> Tensor:
@@ -165,9 +166,9 @@ class _Problem:
     def _squeezed(self, averages: Tensor, reference: Tensor) -> Tensor:
         return averages if self.squeeze is None else _standard(averages, reference) @ self.squeeze
 
-    def _features(self, seen: Tensor, count: int, reference: Tensor | None = None) -> Tensor:
+    def _features(self, seen: Tensor, reference: Tensor | None = None) -> Tensor:
         normal = _standard(seen, seen if reference is None else reference)
-        bent = torch.nn.functional.gelu(normal @ self.directions[:, :count] + self.offsets[:count])
+        bent = torch.nn.functional.gelu(normal @ self.directions + self.offsets)
         return torch.cat([torch.ones_like(normal[..., :1]), normal, bent], -1)
 
 
@@ -180,52 +181,55 @@ class _Layer:
 
     state: State
     generator: torch.Generator
+    starts: int
 
     def __post_init__(self) -> None:
-        S, h, p = STARTS, self.state.heads, self.state.tokens.shape[-1]
+        S, h, p = self.starts, self.state.heads, self.state.tokens.shape[-1]
         E = min(self.state.embed, p)
         n = min(self.state.size, E)
         device, generator = self.state.tokens.device, self.generator
-        scales = torch.tensor((*SCALES, 1.0), device=device).view(S, 1, 1)
+        scales = torch.tensor(SCALES[:S], device=device).view(S, 1, 1)
         self.keep = torch.eye(p, device=device).expand(S, p, p) if p == E else _normal((S, E, p), generator, p)
         self.keys = scales * _normal((S, h, E), generator, E)
         self.gains = torch.zeros(S, h, 1, device=device, requires_grad=True)
-        self.factor = torch.ones(S, 1, 1, device=device)
-        self.gained = torch.tensor((*GAINED, 1.0), device=device).view(S, 1, 1)
+        self.gained = torch.tensor(GAINED[:S], device=device).view(S, 1, 1)
         self.values = torch.eye(E, device=device).expand(S, h, E, E) if n == E else _normal((S, h, n, E), generator, E)
-        self._aim(p > E, n < E)
         self.keep.requires_grad_(p > E)
         self.keys.requires_grad_()
         self.values.requires_grad_(n < E)
         self.weights = [self.keep, self.keys, self.values]
         self.outputs = h * n
 
-    @torch.no_grad()
-    def _aim(self, kept: bool, valued: bool) -> None:
-        """Point the heads of the last start at the aims: keys are their regressions on the tokens."""
-        tokens, aims = self.state.tokens[:AIMED_ON], self.state.aims[:AIMED_ON]
-        if not aims.shape[-1]:
-            return
-        flat, wanted = tokens.reshape(-1, tokens.shape[-1]), aims.reshape(-1, aims.shape[-1])
+    def aim(self) -> int:
+        """Keys of the last start: regressions of the aims on the tokens; the first value of a head is its score.
+        Returns how many heads have an aim."""
+        tokens, wanted = self.state.tokens[:AIMED_ON], self.state.aims[:AIMED_ON]
+        if not wanted.shape[-1]:
+            return 0
+        flat, wanted = tokens.reshape(-1, tokens.shape[-1]), wanted.reshape(-1, wanted.shape[-1])
         normal = flat.T @ flat + 1e-3 * len(flat) * torch.eye(flat.shape[-1], device=flat.device)
-        directions = torch.linalg.solve(normal, flat.T @ wanted).T  # (aims, p)
-        directions = directions / (flat @ directions.T).std(0).clamp_min(1e-3).unsqueeze(-1)
-        for head, direction in enumerate(directions[: self.keep.shape[1]]):
-            if kept:
-                self.keep[-1, head] = direction
-                self.keys[-1, head] = 0.0
-                self.keys[-1, head, head] = AIMED
-            else:
-                self.keys[-1, head] = AIMED * direction
-            if valued:
-                self.values[-1, head, 0] = direction if not kept else torch.eye(self.keep.shape[1])[head]
+        found = torch.linalg.solve(normal, flat.T @ wanted).T  # (aims, p)
+        found = found / (flat @ found.T).std(0).clamp_min(1e-3).unsqueeze(-1)
+        unit = torch.eye(self.keep.shape[1], device=flat.device)
+        for head, direction in enumerate(found[: len(unit)]):
+            place = direction
+            if self.keep.requires_grad:
+                self.keep[-1, head], place = direction, unit[head]
+            self.keys[-1, head] = AIMED * place
+            if self.values.requires_grad:
+                self.values[-1, head, 0] = place
+        return min(len(found), len(unit))
 
     def __call__(self, chosen: Tensor, factor: float = 1.0) -> Tensor:
         tokens = self.state.tokens[chosen]  # (B, T, p)
-        keys = factor * self.factor * self.keys * (self.gained * self.gains).exp()
+        keys = factor * self.keys * (self.gained * self.gains).exp()
         scores = torch.einsum("she,sep,btp->sbht", keys, self.keep, tokens)
         pooled = torch.einsum("sbht,btp->sbhp", torch.softmax(scores, -1), tokens)
         return torch.einsum("sbhp,sep,shve->sbhv", pooled, self.keep, self.values).flatten(2)
+
+
+def _normalised(y: Tensor) -> Tensor:
+    return (y - y.mean(0)) / (y - y.mean(0)).square().mean().sqrt()
 
 
 def _normal(shape: tuple[int, ...], generator: torch.Generator, fan: int) -> Tensor:

@@ -75,17 +75,17 @@ def states(target: Target, X: np.ndarray, arch: Architecture, mlp: bool, device:
         values = [_standard(torch.from_numpy(found.values)) for found in fetched]
         tokens = torch.cat(known, -1) if plain else _bent(known, values)
         last = layer == arch.layers - 1
-        chosen = [m for m in unread if (m.depth == 0 or m in fetched) and (last or not plain or _linear(m.total, tokens))]
-        reads = heads if last else 2 * heads  # below the last layer tokens read, too, and hand on what they found
-        unread = [m for m in unread if m not in chosen[:reads]]
-        aims = [_standard(torch.from_numpy(m.total)) for m in chosen[:reads]]
+        ready = [m for m in unread if m.depth == 0 or m in fetched]
+        chosen = [m for m in ready if last or not plain or _linear(m.total, tokens)][:heads]
+        unread = [m for m in unread if m not in chosen]
+        aims = [_standard(torch.from_numpy(m.total)) for m in chosen]
         aim = torch.stack(aims, -1) if aims else torch.zeros(*X.shape[:2], 0)
-        result.append(State(tokens.to(device), reads, size, embed, aim.to(device)))
+        result.append(State(tokens.to(device), heads, size, embed, aim.to(device)))
     return result
 
 
 def messages(term: Term, X: np.ndarray) -> Messages | None:
-    """What the term's inner maxima are (none where a token alone tells its score); None for a function of everything."""
+    """What the term's inner maxima are (none where a token alone tells its score); None for functions of all."""
     if isinstance(term, ValueAtExtremum):
         return messages(term.extremum, X)
     if isinstance(term, PositionSum):

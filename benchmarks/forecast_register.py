@@ -1,0 +1,70 @@
+"""Write down forecasts of test cells before any of them is trained.
+
+    python benchmarks/forecast_floors.py results/forecast/NAME_floors.jsonl --part test --targets 27 --seed 1
+    python benchmarks/forecast_register.py NAME --targets 27 --seed 1
+
+writes results/forecast/NAME.json: each cell with its forecast from theory alone, how many seeds it gets (16 where two
+kinds of seeds are forecast), and the order in which cells are trained: least floating-point operations first, so that
+what a small machine can train is a fixed beginning of the list and not a choice.
+"""
+
+import argparse
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from forecast_floors import drawn
+from infoflow.files import write_json
+from infoflow.forecasts import flops
+from infoflow.forecasts.cells import Cell
+from infoflow.forecasts.forecast import from_floors
+from infoflow.forecasts.reads import Floors
+from infoflow.provenance import provenance
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "results/forecast"
+SEEDS, MIXED_SEEDS = 4, 16
+
+
+def entry(cell: Cell, row: dict[str, Any]) -> dict[str, Any]:
+    floors = Floors(**{key: value for key, value in row.items() if key not in ("name", "seconds")})
+    made = from_floors(floors, cell.target, cell.arch, cell.T, cell.recipe)
+    seeds = MIXED_SEEDS if 0 < made.parts.luck.share < 1 and cell.recipe.total_steps <= 10_000 else SEEDS
+    cost = seeds * flops.training(cell.arch, cell.target.dim, cell.T, cell.recipe, cell.target.outputs)
+    parts = made.parts
+    return cell.to_json() | {
+        "nmse": float(f"{made.nmse:.4g}"), "low": float(f"{made.low:.4g}"), "high": float(f"{made.high:.4g}"),
+        "floor": float(f"{parts.floor:.4g}"), "sharpness": float(f"{parts.sharpness:.4g}"),
+        "readout": float(f"{parts.readout:.4g}"), "stuck_share": parts.luck.share, "stuck_end": parts.luck.ends,
+        "seeds": seeds, "training_flops": float(f"{cost:.4g}"), "forecast_seconds": row["seconds"],
+        "forecast_flops": float(f"{flops.theory(cell.arch, cell.target.dim, cell.T):.4g}"),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("name")
+    parser.add_argument("--targets", type=int, default=27)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    cells = {cell.name: cell for cell in drawn("test", options.targets, options.seed)}
+    rows = [json.loads(line) for line in (FOLDER / f"{options.name}_floors.jsonl").read_text().splitlines()]
+    entries = [entry(cells[row["name"]], row) for row in rows]
+    entries.sort(key=lambda found: (found["training_flops"], found["name"]))
+    calibration = (ROOT / "src/infoflow/forecasts/calibration.json").read_bytes()
+    payload = {
+        "provenance": provenance(),
+        "what": "forecasts from theory alone; no cell of this list had been trained when this file was committed",
+        "draw": {"families": "families.TEST", "targets": options.targets, "seed": options.seed},
+        "order": "ascending training_flops (all seeds together); a partial score is that of a beginning of this list",
+        "seeds": f"{SEEDS}; {MIXED_SEEDS} where the reduced problem has two kinds of starts and the run is short",
+        "calibration_sha256": hashlib.sha256(calibration).hexdigest(),
+        "cells": entries,
+    }
+    write_json(FOLDER / f"{options.name}.json", payload)
+    print(f"{len(entries)} of {len(cells)} cells registered")
+
+
+if __name__ == "__main__":
+    main()

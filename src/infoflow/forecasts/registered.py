@@ -1,0 +1,209 @@
+"""Score forecasts that were registered before their cells were trained, beside every rival, with what each costs.
+
+`registered.json` holds the forecasts, `registered.jsonl` the cells trained since (`benchmarks/forecast_cells.py`).
+Rivals that need a fit get it on the calibration cells, as the forecast did, or, where said, on the other test cells of
+other targets ("left out").
+"""
+
+from dataclasses import asdict, dataclass
+from math import log10
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from infoflow.architecture import Architecture
+from infoflow.errors import InfoFlowError
+from infoflow.forecasts import families, flops
+from infoflow.forecasts.cells import Cell, draw_cells
+from infoflow.forecasts.forecast import from_floors
+from infoflow.forecasts.model import calibrated
+from infoflow.forecasts.pilots import SEEDS
+from infoflow.forecasts.reads import Floors
+from infoflow.forecasts.scores import Scores, line, others_mean, score
+from infoflow.reading import json_of, parsed, text
+from infoflow.verdicts.predict import Prediction, predict
+
+GOALS = {
+    "theory": {"spearman": 0.90, "median_factor": 2.0, "factor_at_90": 5.0},
+    "theory and pilot": {"spearman": 0.96, "median_factor": 1.5, "factor_at_90": 3.0},
+}
+COVERED = (0.72, 0.88)
+VERDICTS = {"constructed": 0.0, "open": 1.0, "proved hard": 2.0}
+FEWEST = 5  # trained cells before anything is scored
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One registered cell that was trained: its forecast and what came of it."""
+
+    cell: Cell
+    entry: dict[str, Any]
+    row: dict[str, Any]
+
+    @property
+    def error(self) -> float:
+        return log10(median(run["test"] for run in self.row["full"]))
+
+    def pilot(self, share: str) -> list[float]:
+        return [run["best"] for run in self.row[f"pilot_{share}"]]
+
+
+def read(folder: Path, name: str) -> tuple[dict[str, Any], list[Trained]]:
+    """The registration, and those of its cells that the folder holds trained, in the registered order."""
+    listed = json_of(folder / f"{name}.json", "registered forecasts")
+    trained = folder / f"{name}.jsonl"
+    rows = {}
+    if trained.exists():
+        rows = {row["name"]: row for row in _lines(trained, "trained cells")}
+    try:
+        draw = listed["draw"]
+        cells = {cell.name: cell for cell in draw_cells("test", families.TEST, draw["targets"], draw["seed"])}
+        found = [Trained(cells[entry["name"]], entry, rows[entry["name"]])
+                 for entry in listed["cells"] if entry["name"] in rows]  # fmt: skip
+    except (KeyError, TypeError) as error:
+        raise InfoFlowError(
+            f"expected registered forecasts in {folder}/{name}.json, got one without {error}."
+        ) from None
+    return listed, found
+
+
+def _lines(path: Path, what: str) -> list[dict[str, Any]]:
+    return [parsed(each, f"{what} in {path}") for each in text(path, what).splitlines()]
+
+
+def judged(folder: Path, name: str = "registered") -> dict[str, Any]:
+    """All that `infoflow reproduce forecast/test` says: the table of all rivals, goals, coverage, the worst misses."""
+    listed, found = read(folder, name)
+    done = {"registered": len(listed["cells"]), "trained": len(found), "untrained": len(listed["cells"]) - len(found)}
+    if len(found) < FEWEST:
+        return done | {"rows": [], "goals": {}, "coverage": None, "worst": [], "cells": []}
+    errors = np.array([each.error for each in found])
+    targets = np.array([each.cell.target.spelling for each in found])
+    kinds = np.array([each.cell.family for each in found])
+    guesses = _guesses(folder, name, found, errors, targets)
+    table = {label: (score(guess, errors, targets, kinds), cost) for label, (guess, cost) in guesses.items()}
+    inside = [log10(each.entry["low"]) <= each.error <= log10(each.entry["high"]) for each in found]
+    return done | {
+        "rows": [{"from": label, **asdict(scored), "gflop": cost} for label, (scored, cost) in table.items()],
+        "goals": {label: _goals(table[label][0], goals) for label, goals in GOALS.items() if label in table},
+        "coverage": round(float(np.mean(inside)), 3),
+        "worst": _worst(found),
+        "cells": [{"name": each.entry["name"], "family": each.cell.family, "forecast": each.entry["nmse"],
+                   "low": each.entry["low"], "high": each.entry["high"], "trained": 10**each.error}
+                  for each in found],
+    }  # fmt: skip
+
+
+def _goals(scored: Scores, goals: dict[str, float]) -> dict[str, Any]:
+    reached = {}
+    for name, goal in goals.items():
+        value = getattr(scored, name)
+        reached[name] = {"goal": goal, "value": value, "met": value >= goal if name == "spearman" else value <= goal}
+    return reached
+
+
+def _guesses(
+    folder: Path, name: str, found: list[Trained], errors: np.ndarray, targets: np.ndarray
+) -> dict[str, tuple[np.ndarray, float]]:
+    """Forecast and rivals: log10 of the NMSE each expects, and its median cost in 1e9 operations."""
+    pilots = {share: np.array([log10(median(each.pilot(share))) for each in found]) for share in ("0.05", "0.017")}
+    costs = {share: _middle([_pilot_cost(each, float(share)) for each in found]) for share in pilots}
+    theory = _middle([each.entry["forecast_flops"] / 1e9 for each in found])
+    said = [predict(each.cell.target, each.cell.arch, each.cell.T) for each in found]
+    sizes = np.array([log10(_parameters(each)) for each in found])
+    steps = np.array([log10(each.cell.recipe.total_steps) for each in found])
+    simple = np.column_stack([sizes, steps, [log10(each.cell.T) for each in found]])
+    guesses = {"theory": (np.array([log10(each.entry["nmse"]) for each in found]), theory)}
+    both = _with_pilot(folder, name, found)
+    if both is not None:
+        guesses["theory and pilot"] = (both, theory + costs["0.05"])
+    for share, pilot in pilots.items():
+        guesses[f"pilot of {float(share):.1%}, a line (target left out)"] = (line(pilot, errors, targets), costs[share])
+    guesses["pilot of 5.0%, a power law through its curve"] = (np.array([_power_law(e) for e in found]), costs["0.05"])
+    regressed = line(np.column_stack([pilots["0.05"], simple]), errors, targets)
+    guesses["regression on pilot, parameters, steps, T (target left out)"] = (regressed, costs["0.05"])
+    guesses["parameters (target left out)"] = (line(sizes, errors, targets), 0.0)
+    guesses["parameters, steps, T (target left out)"] = (line(simple, errors, targets), 0.0)
+    for label, known in _verdict_columns(said).items():
+        guesses[f"{label} (target left out)"] = (line(known, errors, targets), 0.0)
+    guesses["mean of the target's other cells, trained"] = (others_mean(errors, targets), _others_cost(found, targets))
+    guesses["nearest calibration cell"] = (_nearest(folder, name, found), theory)
+    return guesses
+
+
+def _verdict_columns(said: list[Prediction]) -> dict[str, np.ndarray]:
+    columns = {
+        "flow exponent": np.array([float(p.flow.exponent) for p in said]),
+        "counting exponent": np.array([np.nan if (k := p.counting.exponent) is None else float(k) for p in said]),
+        "verdict": np.array([VERDICTS[p.verdict] for p in said]),
+    }
+    return {label: np.nan_to_num(v, nan=float(np.nanmax(v)) if (v == v).any() else 0.0) for label, v in columns.items()}
+
+
+def _floors(folder: Path, name: str) -> dict[str, Floors]:
+    path = folder / f"{name}_floors.jsonl"
+    found = {}
+    for row in _lines(path, "floors"):
+        found[row["name"]] = Floors(**{key: value for key, value in row.items() if key not in ("name", "seconds")})
+    return found
+
+
+def _with_pilot(folder: Path, name: str, found: list[Trained]) -> np.ndarray | None:
+    """The forecast of the pilot mode: registered floors and the 5% pilots that were trained with the cells."""
+    floors = _floors(folder, name)
+    made = [from_floors(floors[each.entry["name"]], each.cell.target, each.cell.arch, each.cell.T, each.cell.recipe,
+                        each.pilot("0.05")) for each in found]  # fmt: skip
+    return np.array([log10(forecast.nmse) for forecast in made])
+
+
+def _nearest(folder: Path, name: str, found: list[Trained]) -> np.ndarray:
+    from infoflow.forecasts.quantities import quantities
+
+    model, floors = calibrated(), _floors(folder, name)
+    guesses = []
+    for each in found:
+        row = quantities(floors[each.entry["name"]], each.cell.target, each.cell.arch, each.cell.T, each.cell.recipe)
+        guesses.append(model.calibration.errors[model.model.nearest(np.array(row))[0]])
+    return np.array(guesses)
+
+
+def _power_law(each: Trained) -> float:
+    """log error = a - b log step through the last looks of the pilot's median curve, read at the full steps."""
+    curves = [run["curve"] for run in each.row["pilot_0.05"]]
+    points = [median(values) for values in zip(*curves, strict=True) if None not in values]
+    steps = each.row["pilot_0.05"][0]["steps"]
+    if len(points) < 2:
+        return log10(median(each.pilot("0.05")))
+    at = np.log10(np.linspace(steps / len(points), steps, len(points)))
+    slope, offset = np.polyfit(at, np.log10(np.maximum(points, 1e-9)), 1)
+    return float(min(slope, 0.0) * log10(each.cell.recipe.total_steps) + offset)
+
+
+def _parameters(each: Trained) -> int:
+    arch: Architecture = each.cell.arch
+    return arch.parameters(each.cell.target.dim, each.cell.target.outputs, each.cell.T)
+
+
+def _pilot_cost(each: Trained, share: float) -> float:
+    cell = each.cell
+    return SEEDS * flops.training(cell.arch, cell.target.dim, cell.T, cell.pilot(share), cell.target.outputs) / 1e9
+
+
+def _others_cost(found: list[Trained], targets: np.ndarray) -> float:
+    costs = np.array([each.entry["training_flops"] / 1e9 for each in found])
+    return _middle([float(costs[targets == target].sum()) for target in targets])
+
+
+def _middle(values: list[float]) -> float:
+    return float(f"{median(values):.3g}")
+
+
+def _worst(found: list[Trained], count: int = 10) -> list[dict[str, Any]]:
+    ranked = sorted(found, key=lambda each: -abs(log10(each.entry["nmse"]) - each.error))
+    kept = ("target", "arch", "T", "epochs", "encoder", "floor")
+    return [{**{key: each.entry[key] for key in kept},
+             "forecast": each.entry["nmse"], "trained": float(f"{10 ** each.error:.3g}"),
+             "seeds": [float(f"{run['test']:.2g}") for run in each.row["full"]]}
+            for each in ranked[:count]]  # fmt: skip

@@ -1,0 +1,92 @@
+"""What `infoflow reproduce forecast/test` leaves: result.json, table.md and two figures."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from infoflow.files import write_json, write_text
+from infoflow.forecasts.registered import COVERED, judged
+from infoflow.provenance import provenance
+from infoflow.report.style import COLOURS, MARKERS, MUTED, figure, save
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ABSENT = (
+    "a learned extrapolator (LC-PFN): its weights are not on the package registries, so it was not run",
+    "the same cell at a quarter of T or of the width, and a zero-cost proxy (NEAR): not run yet",
+)
+
+
+def write_report(data: Path, out: Path, name: str = "registered") -> dict[str, Any]:
+    """Score what is trained and write everything into `out`."""
+    found = judged(data, name)
+    write_json(out / "result.json", {"version": 1, **found, "absent": list(ABSENT), "provenance": provenance()})
+    write_text(out / "table.md", report(found))
+    if found["cells"]:
+        save(scatter(found["cells"]), out / "forecast_against_trained")
+        save(cost_figure(found["rows"]), out / "accuracy_against_cost")
+    return found
+
+
+def report(found: dict[str, Any]) -> str:
+    """The table with its goals in Markdown."""
+    lines = [
+        f"{found['registered']} cells registered, {found['trained']} trained, {found['untrained']} not trained yet."
+    ]
+    if not found["rows"]:
+        return lines[0] + "\n"
+    if found["untrained"]:
+        lines.append("Cells are trained in the registered order, cheapest first: this part is short, small networks.")
+    lines += ["", "| from | Spearman | within a target | median factor | nine in ten within | within 5 | Gflop |",
+              "|---|---|---|---|---|---|---|"]  # fmt: skip
+    lines += [table_line(row) for row in found["rows"]]
+    lines += ["", f"The 80% interval of the forecast covers {found['coverage']:.0%} of the cells "
+              f"(goal {COVERED[0]:.0%} to {COVERED[1]:.0%})."]  # fmt: skip
+    for label, goals in found["goals"].items():
+        said = [
+            f"{name} {g['value']} (goal {g['goal']}: {'met' if g['met'] else 'missed'})" for name, g in goals.items()
+        ]
+        lines.append(f"{label}: " + ", ".join(said))
+    lines += ["", *(f"- {absent}" for absent in ABSENT), ""]
+    return "\n".join(lines)
+
+
+def table_line(row: dict[str, Any]) -> str:
+    low, high = row["spearman_band"]
+    within = "" if row["within_target"] != row["within_target"] else f"{row['within_target']:.2f}"
+    cells = [row["from"], f"{row['spearman']:.2f} ({low:.2f} to {high:.2f})", within, f"{row['median_factor']:.2f}",
+             f"{row['factor_at_90']:.1f}", f"{row['within_5']:.0%}", f"{row['gflop']:,.3g}"]  # fmt: skip
+    return "| " + " | ".join(cells) + " |"
+
+
+def scatter(cells: list[dict[str, Any]]) -> "Figure":
+    """Forecast against trained, one marker a family, with the line of equality and a factor of 5."""
+    made, axes = figure(6.4, 4.2)
+    least = min(min(c["trained"], c["forecast"]) for c in cells) / 2
+    axes.plot([least, 1.5], [least, 1.5], color=MUTED, lw=1)
+    for factor in (0.2, 5.0):
+        axes.plot([least, 1.5], [factor * least, factor * 1.5], color=MUTED, lw=0.8, ls=":")
+    for number, family in enumerate(sorted({c["family"] for c in cells})):
+        chosen = [c for c in cells if c["family"] == family]
+        x, y = [c["forecast"] for c in chosen], [c["trained"] for c in chosen]
+        marker = MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]  # more families than colours
+        axes.plot(x, y, marker, color=COLOURS[number % len(COLOURS)], ms=4, label=family)
+    axes.set(
+        xscale="log", yscale="log", xlabel="forecast NMSE, before training", ylabel="trained NMSE, median of seeds"
+    )
+    axes.set_title("dotted: a factor of 5", loc="left")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
+    return made
+
+
+def cost_figure(rows: list[dict[str, Any]]) -> "Figure":
+    """How far off the middle forecast is, against what a forecast costs."""
+    made, axes = figure(6.4, 4.2)
+    for number, row in enumerate(rows):
+        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+        axes.plot([max(row["gflop"], 1e-3)], [row["median_factor"]], marker, color=colour, label=row["from"])
+    axes.set(
+        xscale="log", xlabel="cost of one forecast (1e9 operations; free ones at 0.001)", ylabel="median factor off"
+    )
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
+    return made
