@@ -34,7 +34,7 @@ def _read(term: Term, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         scores = np.random.default_rng(SEED).standard_normal(X.shape[:2])
         return scores, scores[..., None]
     if isinstance(term, ValueAtExtremum):
-        return known.total, term.read(X)
+        return known.total, term.read(np.roll(X, -term.shift, axis=1))
     if isinstance(term, KthLargest):
         return known.total, (X @ term.direction)[..., None]
     return known.total, X if isinstance(term, PositionSum) else known.total[..., None]
