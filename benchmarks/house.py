@@ -119,8 +119,19 @@ def measures(source: Path) -> dict[str, Any]:
         f"functions with {MANY} or more arguments": sum(
             arguments(node) >= MANY for tree in trees.values() for node in functions(tree)
         ),
+        "lines by room": by_room(source, known, counts),
         "reached": verbs,
     }
+
+
+def by_room(source: Path, known: dict[str, Path], counts: dict[str, int]) -> dict[str, int]:
+    """Lines of each folder of the package; files of its own count as one room, the foundation."""
+    found: dict[str, int] = {}
+    for name, path in known.items():
+        parts = path.relative_to(source).parts
+        room = parts[0] if len(parts) > 1 else "foundation"
+        found[room] = found.get(room, 0) + counts[name]
+    return dict(sorted(found.items()))
 
 
 def _home(verb: str, known: dict[str, Path]) -> str:
@@ -146,8 +157,10 @@ def main(words: list[str]) -> None:
     commit = words[1] if words[:1] == ["--commit"] else None
     found = of_commit(commit) if commit else measures(ROOT / "src" / "infoflow")
     for name, value in found.items():
-        if name != "reached":
+        if not isinstance(value, dict):
             print(f"{value:>8}  {name}")
+    for room, lines in found["lines by room"].items():
+        print(f"{lines:>8}  lines in {room}")
     name = words[2] if commit and len(words) > 2 else words[1] if words[:1] == ["--keep"] else None
     if name:
         path = Path(__file__).parent / "results" / "house.json"

@@ -353,6 +353,19 @@ def _followed(rows: list[Any]) -> tuple[int, str, str]:
     return len(rows), f"{rows[0]['best']:.1e} to {rows[-1]['best']:.1e}", f"{min(ratios):.2f} to {max(ratios):.2f}"
 
 
+@table
+def house() -> str:
+    """The measures of benchmarks/house.py, before the redesign and now, and the lines of every room."""
+    payload = recorded("benchmarks/results/house.json")
+    before, now = payload["before"], payload["now"]
+    rows = [[name, f"{before[name]:,}", f"{now[name]:,}"] for name in now if isinstance(now[name], int)]
+    rooms = sorted({*before["lines by room"], *now["lines by room"]})
+    lines = [
+        [f"lines of `{room}`", *(f"{of['lines by room'].get(room, 0):,}" for of in (before, now))] for room in rooms
+    ]
+    return markdown(["measure", "before", "now"], rows + lines) + source(now)
+
+
 def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
