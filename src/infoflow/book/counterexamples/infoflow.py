@@ -17,7 +17,7 @@ from infoflow.construct.exponential_head import exponential_head
 from infoflow.flow.counting import capacity_count, counting_exponent, mode_cost, model_count, one_layer_count
 from infoflow.nn import Transformer, attention
 from infoflow.refutations.twins import codec_twins
-from infoflow.targets.named import d_retrieval, min_pair, pairwise_max, sum_of_maxima
+from infoflow.targets.named import d_retrieval, min_pair, pairwise_max, star, sum_of_maxima, triangle_center
 from infoflow.verdicts.bounds import theorem_4_exponent, theorem_5_exponent, theorem_5_log_width
 
 
@@ -138,6 +138,23 @@ def growth_term() -> Finding:
     """b1 = 3: the printed HLT^b1 swallows a target of T^3 comparisons; the sum above it gives HLT^2."""
     T, H, L = 64, 2, 2
     return Finding("printed term over what the sum gives (printed: 1)", H * L * T**3 / (H * L * T**2), "above", 1.0)
+
+
+def star_of_three() -> Finding:
+    """max over triples of x1'A x2 + x3'B x2, within a proved 0.05: the network for 512 tokens is as wide as for 8."""
+    near, far = (build(star(k=3, d=2), T, 0.05) for T in (8, 512))
+    ratio = sum(far.config.widths) / sum(near.config.widths)
+    return Finding("width for T = 512 over that for T = 8 (printed: grows with T)", ratio, "is", 1.0)
+
+
+def one_network_for_all_lengths() -> Finding:
+    """min over triples of |x + y + z|^2 in one dimension, eps = 0.5: one network with 41 heads at T = 3 and T = 300."""
+    target: Any = triangle_center(1)
+    network: Any = build(target, 1024, 0.5, weight_bound=None)
+    rng = np.random.default_rng(0)
+    samples = [rng.uniform(-1, 1, (4, T, 1)) for T in (3, 300)]
+    worst = max(float(np.abs(network(torch.from_numpy(X)).numpy() - target(X)).max()) for X in samples)
+    return Finding("largest error of one network at T = 3 and T = 300 (meant to grow)", worst, "at most", 0.5)
 
 
 def triangle_formula() -> Finding:

@@ -58,6 +58,11 @@ ENTRIES = (
             ),
             Erratum(
                 "A.1, part 1",
+                "|M_1(W_1,T) - M_1(W_1,T)| <= 2 eps; the softmax scale is called gamma",
+                "|M_1(W_1,T) - M_1(W_2,T)| >= 2 eps; beta, as everywhere else",
+            ),
+            Erratum(
+                "A.1, part 1",
                 "embeddings of norm at most 1 give |v_i| <= 1",
                 "W_V with entries at most 1 allows sqrt(n E); only constants change",
             ),
@@ -297,6 +302,12 @@ ENTRIES = (
         "(infoflow.appendixD.triples). The count remains an estimate for scores that decompose over no tree.",
         errata=(
             Erratum(
+                "Proposition 2",
+                "every target of order above 2 needs sets that grow with T",
+                "only scores that decompose over no tree may: the star has order 3 and one network of one width",
+                "star_of_three",
+            ),
+            Erratum(
                 "B.2, last display",
                 "HLT^(b1)",
                 "HLT^2, as in (54); T^b1 would swallow the target at b1 = 3",
@@ -324,6 +335,12 @@ ENTRIES = (
         "the target's standard deviation falls from 6.8 to 2.8e-4 between T = 3 and 64, and a pair minimum "
         "fails the same way.",
         errata=(
+            Erratum(
+                "Section 6.2",
+                "no fixed Transformer approximates triangle-center as T grows",
+                "for each eps one network does, for all T; with the embedding fixed and eps to 0 the question is open",
+                "one_network_for_all_lengths",
+            ),
             Erratum(
                 "Section 6.2",
                 "T^(2/3)/(6LE)",
