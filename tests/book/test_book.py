@@ -16,6 +16,7 @@ from infoflow.book import ENTRIES, PAPERS, Entry, Erratum, Finding
 from infoflow.book.checks import heads as heads_checks
 from infoflow.book.entry import STATUSES
 from infoflow.book.latex import FORMULAS
+from infoflow.book.recorded import joined
 from infoflow.book.registry import MODULES, check_of, counterexample
 from infoflow.book.run import Checked, check, check_entry
 from infoflow.cli import cli
@@ -184,6 +185,17 @@ def test_a_wrong_counterexample_fails_its_entry() -> None:
     assert Checked("heads.density", "heads", "holds", (), {"a": right}).passed
     assert not Checked("heads.density", "heads", "holds", (), {"a": broken}).passed
     assert Erratum("here", "a", "b").shown == ""
+
+
+def test_a_run_of_some_statements_keeps_the_others() -> None:
+    old = {"size": "full", "provenance": {"commit": "a"}, "entries": [{"id": "heads.density"}, {"id": "softmax.H.2"}]}
+    new = {"size": "full", "provenance": {"commit": "b"}, "entries": [{"id": "softmax.H.2", "passed": True}]}
+    both = joined(new, old)
+    assert both["entries"] == [
+        {"id": "heads.density", "commit": "a"},
+        {"id": "softmax.H.2", "passed": True, "commit": "b"},
+    ]
+    assert joined({**new, "size": "quick"}, old)["entries"] == joined(new, None)["entries"] == both["entries"][1:]
 
 
 def test_unknown_names_are_one_sentence() -> None:

@@ -5,9 +5,26 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from infoflow.book.contents import ENTRIES
 from infoflow.book.entry import Finding
 
 NAME = "recorded.json"
+
+
+def joined(new: dict[str, Any], old: dict[str, Any] | None) -> dict[str, Any]:
+    """A run of some statements beside an earlier one of the same size: rows not run now stay, with their commit."""
+    rows = {row["id"]: {**row, "commit": new["provenance"]["commit"]} for row in new["entries"]}
+    if old is not None and old["size"] == new["size"]:
+        kept = {row["id"]: {"commit": old["provenance"]["commit"], **row} for row in old["entries"]}
+        rows = kept | rows
+    return {**new, "entries": [rows[id] for id in ENTRIES if id in rows]}
+
+
+def commits() -> str:
+    """Where the recorded rows were measured."""
+    found = recorded()
+    known = (row.get("commit", found["provenance"]["commit"]) for row in found["entries"].values())
+    return ", ".join(dict.fromkeys(known))
 
 
 @cache

@@ -23,7 +23,9 @@ from infoflow.files import write_json
     help="Processes; default: one per core.",
 )
 @click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), help="JSON file for the run, with its provenance."
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="JSON file for the run, with its provenance; statements it has already and that are not run stay.",
 )
 @json_option
 @click.pass_context
@@ -53,9 +55,12 @@ def command(
     found = check(ids, size, jobs)
     report = {"size": size, "entries": [row.to_json() for row in found]}
     if out is not None:
+        from infoflow.book.recorded import joined
         from infoflow.provenance import provenance
+        from infoflow.reading import json_of
 
-        write_json(out, encode({"provenance": provenance(), **report}))
+        old = json_of(out, "a run of the book") if out.is_file() else None
+        write_json(out, encode(joined({"provenance": provenance(), **report}, old)))
     if as_json:
         emit(report)
     else:
