@@ -34,7 +34,9 @@ def checked() -> str:
         rows.append([paper.title, len(mine), *counts, sum(len(entry.errata) for entry in mine), shown])
     head = ["paper", "statements", *statuses, "places wrong in print", "shown by a program"]
     made = runs.recorded()["provenance"]
-    return markdown(head, rows) + source({"provenance": {**made, "commit": runs.commits()}})
+    return markdown(head, rows) + source(
+        {"provenance": {**made, "command": "infoflow book --check --size full", "commit": runs.commits()}}
+    )
 
 
 def entries(paper: str) -> str:
