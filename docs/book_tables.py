@@ -33,10 +33,8 @@ def checked() -> str:
         shown = sum(bool(erratum.shown) for entry in mine for erratum in entry.errata)
         rows.append([paper.title, len(mine), *counts, sum(len(entry.errata) for entry in mine), shown])
     head = ["paper", "statements", *statuses, "places wrong in print", "shown by a program"]
-    made = runs.recorded()["provenance"]
-    return markdown(head, rows) + source(
-        {"provenance": {**made, "command": "infoflow book --check --size full", "commit": runs.commits()}}
-    )
+    made = {**runs.recorded()["provenance"], "command": "infoflow book --check --size full"}
+    return markdown(head, rows) + source({"provenance": {**made, "commit": runs.commits()}})
 
 
 def entries(paper: str) -> str:
