@@ -40,10 +40,12 @@ class Context:
 
     @property
     def store(self) -> Path:
+        """Where finished runs are kept."""
         return self.out / "store"
 
     @property
     def quick(self) -> bool:
+        """Whether the quick preset runs."""
         return self.preset == "quick"
 
     def file(self, item: str, *names: str) -> Path:
@@ -92,6 +94,8 @@ class Compared:
 
 @dataclass(frozen=True)
 class Item:
+    """Some tables and figures of a paper: how they are made again, and who judges what the paper concludes."""
+
     name: str  # "infoflow/table11"
     title: str
     concludes: Mapping[str, str]  # each table and figure it covers -> what the paper concludes from it
@@ -116,6 +120,7 @@ class Item:
         return "paper" if asked == "best" and not self.best else asked
 
     def protocol(self, preset: Preset) -> str:
+        """What a preset does, in a line."""
         return {"quick": self.quick, "paper": self.paper, "best": self.best or self.paper}[preset]
 
 
@@ -133,6 +138,7 @@ def markdown(outcome: Outcome) -> str:
 
 
 def cell(value: Any) -> str:
+    """A value as a table shows it."""
     if value is None:
         return ""
     if isinstance(value, float):

@@ -9,6 +9,7 @@ from infoflow.report.html import Section, page
 
 
 def write_page(results: list[dict[str, Any]], out: Path, preset: str) -> Path:
+    """Write index.html with every item that was run, and the reason where one was not."""
     done = [result for result in results if "skipped" not in result]
     minutes = sum(result["seconds"] for result in done) / 60
     lead = (

@@ -103,5 +103,6 @@ def _run(item: Item, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def recorded() -> dict[str, Any]:
+    """What has been run, as the package ships it."""
     payload: dict[str, Any] = json.loads(files(__package__).joinpath("recorded.json").read_text(encoding="utf-8"))
     return payload

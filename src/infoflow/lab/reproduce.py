@@ -56,4 +56,5 @@ def redraw(name: str, out: str | Path) -> dict[str, Any]:
 
 
 def listing() -> list[Item]:
+    """Every item, in the order of the papers."""
     return [find(name) for name in ITEMS]

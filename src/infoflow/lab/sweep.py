@@ -17,10 +17,13 @@ from infoflow.train.store import Result, Store, Summary, summary
 
 @dataclass(frozen=True)
 class Trained:
+    """The results of every cell, and where they are kept."""
+
     by_cell: dict[Any, list[Result]]
     store: Store
 
     def runs(self) -> list[Result]:
+        """Those of all cells."""
         return [result for results in self.by_cell.values() for result in results]
 
 
@@ -63,6 +66,7 @@ def failed(results: Sequence[Result]) -> int:
 
 
 def cells(trained: Trained) -> dict[Any, Summary]:
+    """Every cell's summary over its seeds."""
     return {cell: summary(results) for cell, results in trained.by_cell.items()}
 
 

@@ -6,6 +6,7 @@ from infoflow.targets.named import NAMED, spell_positions, spell_sets
 
 
 def describe(name: str) -> dict[str, Any]:
+    """Everything `infoflow targets` says of a name."""
     named = NAMED[name]
     target = named.build()
     return {

@@ -125,6 +125,7 @@ class Polynomial:
 
     @classmethod
     def affine_map(cls, weight: Any, bias: Any) -> "Polynomial":
+        """weight x + bias."""
         weight = np.atleast_2d(np.asarray(weight, dtype=np.float64))
         bias = np.broadcast_to(np.asarray(bias, dtype=np.float64), (weight.shape[0],))
         exponents = np.vstack([np.eye(weight.shape[1], dtype=np.int64), np.zeros((1, weight.shape[1]), dtype=np.int64)])

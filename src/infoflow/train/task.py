@@ -152,6 +152,7 @@ class Supervised(Task):
         raise NotImplementedError
 
     def forgotten(self) -> list[str]:
+        """What a user's task left out: the form, and where samples come from."""
         undrawn = self._as_in(Supervised, "draw") and self._as_in(Supervised, "data")
         return super().forgotten() + ["form"] * (not hasattr(self, "form")) + ["draw"] * undrawn
 

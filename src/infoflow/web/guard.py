@@ -62,6 +62,7 @@ class Guard:
 
 
 def sentence(words: str, status: int) -> JSONResponse:
+    """One sentence as the answer, with its status."""
     return JSONResponse({"error": words}, status)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 
 def said(command: str, python: str) -> dict[str, str]:
+    """The same answer from the command line and from Python."""
     return {"command": f"infoflow {command}", "python": f"import infoflow as iflow\n\n{python}"}
 
 

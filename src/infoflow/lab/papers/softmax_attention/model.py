@@ -42,6 +42,7 @@ class Attend(nn.Module):
         self.H = H
 
     def forward(self, x: Float[Tensor, "... p E"], queries: int) -> Float[Tensor, "... queries E"]:
+        """The first `queries` rows attend to all of them."""
         q, k, v = self._heads(self.query(x[..., :queries, :])), self._heads(self.key(x)), self._heads(self.value(x))
         out = attention_values(q, k, v, q.shape[-1] ** -0.5)
         joined: Tensor = self.output(out.transpose(-3, -2).flatten(-2))
@@ -61,6 +62,7 @@ class Lift(nn.Module):
         self.extra = nn.Parameter(torch.empty(*stack, p - n, hidden)) if p > n else None
 
     def forward(self, x: Float[Tensor, "... n d"]) -> Float[Tensor, "... p hidden"]:
+        """Tokens embedded, scaled, and the learned extra rows behind them."""
         tokens: Tensor = self.embed(x)
         tokens = tokens * rows_of(self.scale, tokens)
         if self.extra is None:
@@ -73,6 +75,7 @@ class Published(nn.Module):
     """What the three networks share."""
 
     def initialise(self, generator: torch.Generator, scale: float = 1.0) -> None:
+        """The law of the published code."""
         initialise(self, generator, scale)
 
 
@@ -84,6 +87,7 @@ class OneLayer(Published):
         self.lift, self.attend = Lift(d, n, p, hidden, stack), Attend(hidden, H, stack)
 
     def forward(self, x: Float[Tensor, "... n d"]) -> Float[Tensor, "... n hidden"]:
+        """One attention layer over the lifted tokens."""
         out: Tensor = self.attend(self.lift(x), x.shape[-2])
         return out
 
@@ -99,6 +103,7 @@ class TwoLayers(Published):
         self.p = p
 
     def forward(self, x: Float[Tensor, "... n d"]) -> Float[Tensor, "... n d"]:
+        """Two attention layers with a map between them."""
         middle = self.second(self.attend_1(self.lift(x), self.p))
         out: Tensor = self.readout(self.attend_2(middle, x.shape[-2]))
         return out
@@ -124,6 +129,7 @@ class Guided(Published):
         self.register_buffer("anchors", anchors)
 
     def attended(self, x: Float[Tensor, "... n d"]) -> Attended:
+        """Values and weights of a head whose keys are the theorem's."""
         tokens = self.lift(x)
         count = torch.arange(len(self.anchors), device=x.device, dtype=x.dtype)
         guide = count * (self.anchors + self.anchors[0]) - 2 * count * OFFSET
@@ -132,6 +138,7 @@ class Guided(Published):
         return attention(self.query(tokens), k, v, self.beta * tokens.shape[-1] ** -0.5)
 
     def forward(self, x: Float[Tensor, "... n d"]) -> Float[Tensor, "... n hidden"]:
+        """The guided values through the output map."""
         out: Tensor = self.output(self.attended(x).values)
         return out
 

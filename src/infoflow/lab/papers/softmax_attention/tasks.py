@@ -40,16 +40,20 @@ class Taught(Task):
     count: int
 
     def identity(self) -> dict[str, Any]:
+        """The name and every size."""
         return {"task": {"name": self.name, **asdict(self)}}  # type: ignore[call-overload]
 
     def counts(self) -> tuple[int, int]:
+        """Four fifths are trained on."""
         cut = self.count * 4 // 5
         return cut, self.count - cut
 
     def draw(self, seed: int) -> tuple[Tensor, Tensor]:
+        """Inputs and labels of one seed."""
         raise NotImplementedError
 
     def data(self, T: int | None, recipe: Recipe, seeds: Sequence[int], device: torch.device) -> Data:
+        """Every seed has samples of its own."""
         drawn = zip(*(self.draw(seed) for seed in seeds), strict=True)
         x, y = (torch.stack(values).to(device=device, dtype=getattr(torch, recipe.dtype)) for values in drawn)
         cut, _ = self.counts()
@@ -75,6 +79,7 @@ class Truncated(Taught):
     name = "truncated"
 
     def network(self, arch: Any, T: int | None, recipe: Recipe, stack: tuple[int, ...]) -> nn.Module:
+        """One layer, guided where an inverse temperature is given."""
         if self.beta is None:
             return OneLayer(self.d, self.n, self.p, self.hidden, self.H, stack)
         anchors = torch.linspace(self.a, self.b, self.p)
@@ -88,10 +93,12 @@ class Truncated(Taught):
         return x.double(), w[0].double(), t[0, :, 0].double(), torch.randperm(self.count, generator=generator)
 
     def draw(self, seed: int) -> tuple[Float[Tensor, "N n d"], Float[Tensor, "N n"]]:
+        """Tokens and Range_[a,b](w.x + t) of a drawn w and t."""
         x, w, t, order = self.drawn(seed)
         return x[order], ((x[order] * w).sum(-1) + t).clamp(self.a, self.b)
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
+        """The mean square over all channels."""
         return self.metrics(output, y)["all channels"].mean(1)
 
     def metrics(self, output: Tensor, y: Tensor) -> dict[str, Tensor]:
@@ -101,6 +108,7 @@ class Truncated(Taught):
         return {"all channels": (one + rest) / self.hidden, "one channel": one}
 
     def keep(self, network: nn.Module, data: Data) -> list[dict[str, Any]]:
+        """The attention weights of the first samples, where they are asked for."""
         if not (self.keep_samples and isinstance(network, Guided)):
             return super().keep(network, data)
         weights = network.attended(data.x_validation[:, : self.keep_samples]).weights
@@ -144,15 +152,18 @@ class Sequences(Taught):
     name = "sequences"
 
     def network(self, arch: Any, T: int | None, recipe: Recipe, stack: tuple[int, ...]) -> nn.Module:
+        """Two attention layers."""
         return TwoLayers(self.d, self.n, self.p, self.hidden, self.H, stack)
 
     def teacher(self) -> tuple[Tensor, Tensor, Tensor, Tensor, torch.Generator]:
+        """The weights of the ReLU network that is learned, and the generator after them."""
         generator, size = torch.Generator().manual_seed(DATA_SEED), self.d * self.n
         shapes = ((self.m, size), (self.m,), (size, self.m), (size,))
         W_1, b_1, W_2, b_2 = (torch.randn(shape, generator=generator).double() for shape in shapes)
         return W_1, b_1, W_2, b_2, generator
 
     def draw(self, seed: int) -> tuple[Float[Tensor, "N n d"], Float[Tensor, "N n d"]]:
+        """Uniform tokens and the teacher's answer."""
         W_1, b_1, W_2, b_2, generator = self.teacher()
         x = torch.rand(self.count, self.n, self.d, generator=generator).double()
         y = torch.relu(x.flatten(1) @ W_1.mT + b_1) @ W_2.mT + b_2
@@ -160,9 +171,11 @@ class Sequences(Taught):
         return x[order], y.unflatten(1, (self.n, self.d))[order]
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
+        """The mean square over all numbers of the answer."""
         return (output - y).square().flatten(1).mean(1)
 
     def metrics(self, output: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """The mean square of each sample."""
         return {"mse": (output - y).square().flatten(2).mean(-1)}
 
     def beside(self, seed: int, most: int = 100) -> dict[str, float]:
@@ -225,6 +238,7 @@ def falls(rows: Sequence[dict[str, Any]], sweep: str) -> tuple[float, float]:
 
 
 def average(entries: list[dict[str, float]]) -> dict[str, float]:
+    """The mean of every entry."""
     return {name: sum(entry[name] for entry in entries) / len(entries) for name in entries[0]}
 
 

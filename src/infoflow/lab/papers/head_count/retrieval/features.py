@@ -39,6 +39,7 @@ def hashed_words(texts: list[str], buckets: int, longest: int) -> Int[Tensor, "t
 
 
 def has_minilm() -> bool:
+    """Whether the sentence encoder is installed."""
     return importlib.util.find_spec(PACKAGE.replace("-", "_")) is not None
 
 

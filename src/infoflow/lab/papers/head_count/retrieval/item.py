@@ -60,6 +60,7 @@ def plan(context: Context, lists: Lists) -> tuple[dict[Key, list[Run]], list[str
 
 
 def run(context: Context) -> Outcome:
+    """Accuracy against heads and length, for one set of lists."""
     lists = _lists(context)
     if "embeddings" in context.parts:
         made = _embeddings(context, lists)

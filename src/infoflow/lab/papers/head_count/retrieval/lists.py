@@ -33,6 +33,7 @@ class Lists:
 
     @cached_property
     def digest(self) -> str:
+        """The hash of what they hold."""
         return hashlib.sha256(json.dumps([self.texts, self.rows, self.native]).encode()).hexdigest()[:24]
 
     def of_length(self, T: int, native: bool = False) -> Int[ndarray, "lists columns"]:

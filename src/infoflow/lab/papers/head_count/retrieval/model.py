@@ -57,6 +57,7 @@ class Ranker(nn.Module):
         return nn.functional.normalize(found, dim=-1)
 
     def forward(self, lists: Int[Tensor, "M B columns"]) -> Float[Tensor, "M B T"]:
+        """A score for every candidate of every list; the query is the last row."""
         x = self.vectors(lists)
         mark = torch.zeros_like(x[..., :1])
         mark[..., -1, :] = 1.0
@@ -65,10 +66,12 @@ class Ranker(nn.Module):
         return scores
 
     def cosine(self, lists: Int[Tensor, "M B columns"]) -> Float[Tensor, "M B T"]:
+        """The same by cosine similarity, without training."""
         x = self.vectors(lists)
         return (x[..., :-1, :] * x[..., -1:, :]).sum(-1)
 
     def initialise(self, generator: torch.Generator, scale: float = 1.0) -> None:
+        """Normal word vectors, where there are any, and the Transformer's own law."""
         if self.words is not None:
             self.words.data.normal_(0.0, 1.0, generator=generator)
         self.transformer.initialise(generator, scale)
@@ -93,16 +96,19 @@ class Ranking(Task):
     most_stacked = 8
 
     def identity(self) -> dict[str, Any]:
+        """The lists' hash and every size."""
         names = ("features", "T", "h", "size", "buckets", "head", "width")
         settings = {name: getattr(self, name) for name in names}
         about = {"source": self.lists.source, "text": self.lists.digest, "longest": self.content.shape[-1]}
         return {"task": {"name": self.name, **about, **settings, **({"chosen": True} if self.chosen else {})}}
 
     def counts(self) -> tuple[int, int]:
+        """Lists for training and for testing."""
         test = self.lists.count(self.T) // TEST_SHARE
         return self.lists.count(self.T) - test * (1 + self.chosen), test
 
     def network(self, arch: Any, T: int | None, recipe: Recipe, stack: tuple[int, ...]) -> nn.Module:
+        """A ranker for every seed."""
         return Ranker(self.content, self.size, self.buckets, self.h, self.head, self.width, stack)
 
     def data(self, T: int | None, recipe: Recipe, seeds: Sequence[int], device: torch.device) -> Data:
@@ -116,9 +122,11 @@ class Ranking(Task):
         return replace(test, x_validation=x[:, middle], y_validation=y[:, middle], test=test)
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
+        """Cross-entropy of the right candidate."""
         return entropies(output, y).mean(1)
 
     def metrics(self, output: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """The share of wrong answers, and of right ones."""
         missed = wrong(output, y)
         return {"error": missed, "accuracy": 1 - missed}
 

@@ -43,6 +43,7 @@ def plan(context: Context) -> dict[Key, list[Run]]:
 
 
 def run(context: Context) -> Outcome:
+    """The NMSE against heads, and against width where there are too few."""
     grid = plan(context)
     results = train_cells(context, grid, "head count")
     rows = []

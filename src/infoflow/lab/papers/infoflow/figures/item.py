@@ -15,6 +15,7 @@ APPENDIX_E = np.array([[0.0, -1.0], [0.7, 0.7], [0.0, 1.0], [-0.2, -0.9]])
 
 
 def run(context: Context) -> Outcome:
+    """The paper's worked examples, traced: nothing is trained."""
     flow = trace(targets.min_pair(d=2), Architecture((1, 1), (4, 4)), APPENDIX_E)
     said = flow.to_json()
     trees = comparison_trees(targets.max_plus_min(), T=4)

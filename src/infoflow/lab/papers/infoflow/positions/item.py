@@ -20,6 +20,7 @@ T = 10
 
 
 def run(context: Context) -> Outcome:
+    """Train on x(1) + x(2) + x(3) and measure where the CLS looks."""
     target = targets.position_sum(positions=(0, 1, 2), d=2)
     recipe, seeds = (QUICK, 1) if context.quick else (PAPER, 2)
     runs = [Run(target, ARCHITECTURE, T, seed, recipe) for seed in range(seeds)]
@@ -67,6 +68,7 @@ def _figure(mean: torch.Tensor, spread: torch.Tensor) -> Any:
 
 
 def judge(result: dict[str, Any]) -> dict[str, Finding]:
+    """A third on each of the three positions and nothing elsewhere, within 0.02."""
     inside = max(abs(row["mean attention"] - 1 / 3) for row in result["rows"][:3])
     outside = max(row["mean attention"] for row in result["rows"][3:])
     number = f"positions 1 to 3 within {inside:.1e} of 1/3, at most {outside:.1e} elsewhere"

@@ -41,6 +41,7 @@ def architecture(heads: tuple[int, int], D: int, width: int) -> Architecture:
 
 
 def plan(context: Context) -> dict[tuple[str, tuple[int, int]], list[Run]]:
+    """The runs of every target and head count of a preset."""
     D, T, width, seeds = (2, 16, 64, 1) if context.quick else (6, 64, 384, 2)
     name, target = "eq. (6)", targets.pairwise_max(D=D, d=4, seed=0)
     if context.preset == "paper":
@@ -56,6 +57,7 @@ def plan(context: Context) -> dict[tuple[str, tuple[int, int]], list[Run]]:
 
 
 def run(context: Context) -> Outcome:
+    """Train, and measure what a linear map recovers from each head."""
     grid = plan(context)
     results = train_cells(context, grid, "recovery", keep_weights=True)
     paper = {(table["kind"], tuple(table["heads"])): table for table in printed(__package__)["tables"]}
@@ -156,6 +158,7 @@ def predicted(run: Run) -> str:
 
 
 def ratios(pairs: list[tuple[float, float]]) -> list[float]:
+    """Of the error after training to that before it."""
     return [trained / initialised for trained, initialised in pairs]
 
 

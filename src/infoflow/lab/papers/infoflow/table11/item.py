@@ -31,6 +31,7 @@ APART = 3.0  # (D,D) must be so many times below both others; the least of the p
 
 
 def heads_of(configuration: str, D: int) -> tuple[int, int]:
+    """The heads of both layers that a column of the table means."""
     return {"(D,D)": (D, D), "(D-1,D)": (D - 1, D), "(D,D-1)": (D, D - 1)}[configuration]
 
 
@@ -56,6 +57,7 @@ def plan(context: Context) -> tuple[dict[tuple[int, str], list[Run]], int]:
 
 
 def run(context: Context) -> Outcome:
+    """The NMSE of D heads and of one fewer in either layer, for every D."""
     grid, T = plan(context)
     paper = {row["D"]: row for row in printed(__package__)["rows"]}
     results = train_cells(context, grid, "table 11")

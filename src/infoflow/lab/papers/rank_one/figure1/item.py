@@ -21,6 +21,7 @@ NAMES = {
 
 
 def run(context: Context) -> Outcome:
+    """Training accuracy against depth on tagged text."""
     text, source = _text(context)
     if context.quick:
         text = TaggedText(text.words[:128], text.tags[:128])

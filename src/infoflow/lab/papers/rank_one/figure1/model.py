@@ -40,6 +40,7 @@ class Tagging(Task):
         return hashlib.sha256(joined.encode()).hexdigest()[:24]
 
     def identity(self) -> dict[str, Any]:
+        """The text's hash and every size."""
         sizes = {"depth": self.depth, "size": self.size, "width": self.width}
         return {"task": {"name": self.name, "source": self.source, "text": self.digest, **sizes}}
 
@@ -57,6 +58,7 @@ class Tagging(Task):
         return x, y, len(words), len(tags)
 
     def counts(self) -> tuple[int, int]:
+        """Sentences: all are trained on and all are measured."""
         return len(self.text.words), len(self.text.words)
 
     def network(self, arch: Any, T: int | None, recipe: Recipe, stack: tuple[int, ...]) -> Transformer:
@@ -78,6 +80,7 @@ class Tagging(Task):
         return Transformer(config, stack)
 
     def data(self, T: int | None, recipe: Recipe, seeds: Sequence[int], device: torch.device) -> Data:
+        """Sentences of similar length together, padded."""
         x, y, _, _ = self.table
         lengths = (x != IGNORED).sum(-1)
         columns = (lengths + COLUMNS - 1) // COLUMNS * COLUMNS
@@ -95,6 +98,7 @@ class Tagging(Task):
         return entropies(output, y).flatten(1).sum(1) / (y != IGNORED).flatten(1).sum(1)
 
     def metrics(self, output: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """The share of wrong tags, and of right ones among real words."""
         missed = wrong(output, y)
         return {"error": missed, "accuracy": (y != IGNORED) * (1 - missed)}
 

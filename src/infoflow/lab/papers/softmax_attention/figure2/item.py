@@ -48,6 +48,7 @@ def plan(context: Context) -> dict[tuple[str, float], Truncated]:
 
 
 def run(context: Context) -> Outcome:
+    """The error against anchors and heads, each seed trained and each printed point beside it."""
     recipe = {"quick": QUICK, "paper": PAPER, "best": BEST}[context.preset]
     seeds, published = SEEDS[:2] if context.quick else SEEDS, printed(__package__)
     rows, runs = sweep_rows(context, plan(context), recipe, seeds, "figure 2", published)

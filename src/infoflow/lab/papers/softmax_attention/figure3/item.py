@@ -25,6 +25,7 @@ QUICK = schedule(epochs=60, batch=32, lr=1e-2, evaluate_every=20)
 
 
 def run(context: Context) -> Outcome:
+    """The attention of a guided head against the anchors it should choose."""
     size, count, hidden = (12, 400, 11) if context.quick else (30, 1000, 11)
     recipe = {"quick": QUICK, "paper": PAPER, "best": BEST}[context.preset]
     column = Random(SEED).randint(0, hidden - 1)  # as the published code draws it

@@ -24,6 +24,7 @@ def plan(context: Context) -> dict[tuple[str, int], Sequences]:
 
 
 def run(context: Context) -> Outcome:
+    """The error of two layers on sequence functions against their size."""
     recipe = {"quick": QUICK, "paper": PAPER, "best": BEST}[context.preset]
     seeds = SEEDS[: {"quick": 2, "paper": 10, "best": 5}[context.preset]]
     published = printed(__package__)
