@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from click.testing import CliRunner, Result
+from safetensors.torch import save_file
 
 import infoflow
 from infoflow import cli
@@ -363,3 +364,29 @@ def test_names_are_text_in_a_report(saved: list[Saved], tmp_path: Path) -> None:
     assert "&lt;script&gt;" in report
     assert "\x1b" not in done.output
     assert "\x1b" not in report
+
+
+WHOLE = {"version": 1, "made": 1, "count": 1, "seed": 0, "salted": False, "hidden": []}
+INDEXES = [{}, {"version": 1}, {**WHOLE, "count": 10**12}, {**WHOLE, "count": -1}, {**WHOLE, "count": "1"},
+           {**WHOLE, "count": True}, {**WHOLE, "made": 2}, {**WHOLE, "hidden": 5}, {**WHOLE, "hidden": [[1]]}, {**WHOLE, "seed": None},
+           {**WHOLE, "seed": -1}, {**WHOLE, "salted": "no"}]  # fmt: skip
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_the_index_of_a_foreign_benchmark_is_checked(index: dict[str, Any], tmp_path: Path) -> None:
+    from infoflow.probes.benchmark.hidden_part import score_with
+
+    (tmp_path / "index.json").write_text(json.dumps(index))
+    with pytest.raises(InfoFlowError, match="index of a benchmark of version 1"):
+        score_with(tmp_path, {0: {}}, None)
+
+
+def test_quantities_of_a_foreign_benchmark_are_checked(tmp_path: Path) -> None:
+    from infoflow.probes.benchmark.read import PlantedNetwork
+
+    (tmp_path / "inputs").mkdir()
+    for said in ("[" * 100_000, "{", "[[1]]", "5", '[["a", 1]]'):
+        path = tmp_path / "inputs" / "0000.safetensors"
+        save_file({"X": torch.zeros(1, 2, 1)}, path, metadata={"quantities": said})
+        with pytest.raises(InfoFlowError):
+            _ = PlantedNetwork(0, tmp_path, False).asked

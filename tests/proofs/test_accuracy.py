@@ -161,3 +161,19 @@ def test_extreme_scores_do_not_overflow() -> None:
     share = prove(tabled(made), Law(4, 3), 1e9)
     assert math.isfinite(share.right)
     assert share.right <= listed(tabled(made), Law(4, 3)).right <= share.at_most
+
+
+def test_what_cancels_in_a_score_is_rounded_all_the_same() -> None:
+    """Two equal entries of the CLS with queries of +-1e9: the same scores, and a run knows them to 1e9 u at best."""
+    plain = network(0, 5, classes=3)
+    state = plain.state_dict()
+    state["cls_token"][1] = state["cls_token"][0]
+    before = tabled(plain)
+    state["attentions.0.query"][..., 0] += 1e9
+    state["attentions.0.query"][..., 1] -= 1e9
+    after = tabled(plain)
+    assert np.allclose(before.scores, after.scores, atol=1e-4)
+    assert after.slack > 1e3 * before.slack
+    state["attentions.0.query"][..., 0] = 1e200
+    with pytest.raises(InfoFlowError, match="float64 overflows"):
+        tabled(plain)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from infoflow import InfoFlowError, targets
+from infoflow import Architecture, InfoFlowError, targets
 from infoflow.nn import Transformer, TransformerConfig
 from infoflow.nn.transformer import ACTIVATIONS
 from infoflow.proofs import inequalities, reachable
@@ -26,7 +26,7 @@ def proved(network: Transformer, target: Target, T: int, most: int = 60) -> floa
     bracketed = bracket(target, reduced, T, low, high)
     space = space_of(reduced, cuts(reduced, bracketed, T, low, high), low, high)
     found = largest(space, problems(reduced, bracketed), 1e9, most=most)
-    return found.bound + float(reduced.rounding(1.0).max())
+    return found.bound + float(reduced.rounding(1.0, T).max())
 
 
 def test_the_reduced_network_is_the_network() -> None:
@@ -36,7 +36,7 @@ def test_the_reduced_network_is_the_network() -> None:
         X = np.random.default_rng(seed).uniform(-1, 1, (20, 5, 2))
         reduced = reduce(network)
         theirs = network(torch.from_numpy(X)).detach().numpy()
-        assert np.abs(reduced(reduced.averages(X))[:, 0] - theirs).max() <= reduced.rounding(1.0)[0] < 1e-9
+        assert np.abs(reduced(reduced.averages(X))[:, 0] - theirs).max() <= reduced.rounding(1.0, X.shape[1])[0] < 1e-9
 
 
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
@@ -207,3 +207,42 @@ def test_what_is_not_covered_is_refused_by_name() -> None:
         assert "no bound is known" in why
     with pytest.raises(InfoFlowError, match="dimension 3"):
         certify_trained(network, targets.sum_of_maxima(D=1, d=2), 4)
+
+
+def offset_network(offset: float, sharpness: float = 1e4) -> Transformer:
+    """The average with weights e^(sharpness x), its scores moved by sharpness times `offset`: all tokens alike."""
+    made = TransformerConfig.of(Architecture((1,), (2,), 1), 1, 1, 0, activation="identity")
+    network = Transformer(made).double().requires_grad_(False)
+    for parameter in network.parameters():
+        parameter.zero_()
+    stored = network.state_dict()
+    stored["encoder.maps.0.weight"][:] = 1.0
+    stored["encoder.maps.0.bias"][1] = offset
+    stored["cls_token"][0] = 1.0
+    stored["attentions.0.query"][0, 0, 0] = sharpness
+    stored["attentions.0.key"][0, 0, 1] = 1.0
+    stored["attentions.0.value"][0, 0, 0] = 1.0
+    stored["attentions.0.output"][0, 0] = 1.0
+    stored["readout.maps.0.weight"][0, 0] = 1.0
+    stored["readout.maps.0.bias"][0] = -1.0
+    stored["readout.maps.1.weight"][0, 0] = 1.0
+    return network
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e6, 1e8, 1e10, 1e13, 1e60, 1e200])
+def test_a_constant_in_all_scores_cancels_in_the_softmax_and_not_in_float64(offset: float) -> None:
+    """At 1e13 scores are multiples of 16: two tokens 1e-3 apart tie. The bound was 4e-5, the error of a run 9e-4."""
+    network, target = offset_network(offset), targets.parse("kth_largest:k=1,d=1")
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, (4000, 2, 1))
+    X[:, 1] = X[:, 0] + rng.uniform(0, 1e-3, (4000, 1))
+    error = np.abs(network(torch.from_numpy(X)).numpy() - target(X))
+    if offset == 1e200:
+        with pytest.raises(InfoFlowError, match="float64 overflows"):
+            certify_trained(network, target, 2, seconds=0.05)
+        return
+    found = certify_trained(network, target, 2, seconds=0.05)
+    assert found.bound is None or float(error.max()) <= found.bound
+    assert (found.bound is None) == (offset >= 1e10)
+    assert found.holds == (found.bound is not None)
+    assert offset > 0 or found.bound < 4e-5

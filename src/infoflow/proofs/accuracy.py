@@ -160,7 +160,7 @@ def largest_error(
     The group with the largest bound is split until the time is up or a single multiset has the largest.
     """
     order = np.argsort(rank, kind="stable")
-    net = Tabled(net.scores[:, order], net.vectors[:, order], net.start, net.output, net.constant, net.activation)
+    net = replace(net, scores=net.scores[:, order], vectors=net.vectors[:, order])
     values = values[order]
     begin, made, met = time.monotonic(), 0, 0.0
     heap: list[Entry] = [(-math.inf, 0, *EMPTY, T, net.size)]

@@ -9,6 +9,10 @@ e(t) = W x(t) + b its score of token t is beta <Q_k c, K_k e(t)> = q_k' x(t) + a
 whatever T is: values, output matrix, residual and the read-out's first layer are multiplied out into w_j and b_j. The
 products are computed in float64 and differ from those of the stored numbers by at most gamma_n times the same products
 of absolute values (Higham, Accuracy and Stability, 3.5); `Reduced.rounding` carries that to the output.
+
+The constant that every token shares cancels in the softmax, but not in float64: the network that runs adds it to every
+score, and a score of size s is known to s u at best. So the scores of a run are off by up to gamma_n times all that is
+summed in them, the constant included; `Reduced.noise` says how far that moves the averages.
 """
 
 from dataclasses import dataclass
@@ -20,6 +24,7 @@ from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer
 
 UNIT = 2.0**-53
+LARGEST = 1e100  # of products of weights: sums and squares of what is larger leave float64
 STEEPEST = {"gelu": 1.13, "relu": 1.0, "tanh": 1.0, "sigmoid": 0.25, "identity": 1.0}  # sup |act'|, rounded upwards
 
 
@@ -35,6 +40,8 @@ class Reduced:
     activation: str
     query_error: Float[np.ndarray, "h d"]  # |stored product - float64 product| of q_k is at most this
     unit_error: Float[np.ndarray, " units"]  # the same of w_j' m + b_j per unit of 1 + max |m|
+    score_error: Float[np.ndarray, "h 2"]  # a run's score of a token is off by [0] max |x| + [1] at most
+    slip: float  # gamma_n of the products
 
     @property
     def heads(self) -> int:
@@ -44,14 +51,32 @@ class Reduced:
     def dim(self) -> int:
         return int(self.queries.shape[1])
 
-    def rounding(self, largest: float) -> Float[np.ndarray, " outputs"]:
-        """|g - its float64 evaluation| where |m| <= largest, per output.
+    def noise(self, largest: float, T: int) -> Float[np.ndarray, " h"]:
+        """How far an average of T tokens, |x| <= largest, may be from that of the run: per head, in every coordinate.
 
-        A unit's argument is off by unit_error (1 + largest) from the stored products and as much again from its own
-        evaluation; act is within 4 units in the last place and has slope at most STEEPEST; the last sum adds
-        gamma_(units + 2) times its absolute terms. |act(z)| <= |z| + 1 for every activation of the house.
+        Scores that are off by at most s change every weight by a factor within e^(+-2 s); exp is within 4 units in the
+        last place, sum and quotient add gamma_(T + 2). Weights off by a share e move the average by 2 e/(1 - e) times
+        `largest`; where e reaches 1/2 nothing is known.
         """
-        off = 2.0 * self.unit_error * (1.0 + largest)
+        scores = self.score_error[:, 0] * largest + self.score_error[:, 1]
+        with np.errstate(over="ignore", invalid="ignore"):
+            share = np.expm1(2.0 * scores) + gamma(2 * T + 32)
+            moved = 2.0 * share / (1.0 - share) * largest
+        return np.where(share < 0.5, moved, np.inf)
+
+    def rounding(self, largest: float, T: int) -> Float[np.ndarray, " outputs"]:
+        """|network as it runs - g of the true averages| where |x| <= largest, per output.
+
+        A unit's argument is off by unit_error (1 + largest) from the stored products, by as much again and
+        gamma_(2 T + 32) of the same sums from the run's own evaluation, and by what `noise` moves the averages; act is
+        within 4 units in the last place and has slope at most STEEPEST; the last sum adds gamma_(units + 2) times its
+        absolute terms. |act(z)| <= |z| + 1 for every activation of the house.
+        """
+        noise = self.noise(largest, T)
+        if not np.isfinite(noise).all():
+            return np.full(len(self.constant), np.inf)
+        off = (2.0 + gamma(2 * T + 32) / self.slip) * self.unit_error * (1.0 + largest)
+        off = off + np.abs(self.weight) @ np.repeat(noise, self.dim)
         size = np.abs(self.weight).sum(1) * largest + np.abs(self.bias) + 1.0
         terms = STEEPEST[self.activation] * off + 8.0 * UNIT * size
         last = gamma(self.output.shape[1] + 2) * (np.abs(self.output) @ size + np.abs(self.constant))
@@ -126,6 +151,11 @@ class Parts:
         still = sum((each @ b for each in mixed), p["still"])
         return queries, p["first"] @ state, p["first"] @ still + p["first_bias"]
 
+    def score_sizes(self) -> np.ndarray:
+        """(h, 2): what is summed in a score, of absolute values, for a token of size 1 and for the token 0."""
+        keys = [self.asking_size[k] @ np.abs(self.key[k]) for k in range(len(self.key))]
+        return np.array([[(key @ np.abs(self.tokens)).sum(), key @ np.abs(self.offset)] for key in keys])
+
 
 MATRICES = ("tokens", "offset", "asking", "key", "value", "output", "still", "first", "first_bias")
 
@@ -152,6 +182,10 @@ def multiplied(parts: Parts) -> Reduced:
     queries, weight, bias = parts.products()
     size = parts.products(size=True)
     (h, n, E), m = parts.key.shape, parts.value.shape[1]
+    if not all(np.isfinite(each).all() and each.max(initial=0.0) < LARGEST for each in (*size, parts.score_sizes())):
+        raise InfoFlowError(
+            f"expected weights whose products stay below {LARGEST:g}, got larger ones; float64 overflows in such a net."
+        )
     slip = gamma(2 * (parts.tokens.shape[1] + 4 * E + n + h * m) + 16)
     return Reduced(
         queries,
@@ -162,6 +196,8 @@ def multiplied(parts: Parts) -> Reduced:
         parts.activation,
         slip * size[0],
         slip * (size[1].sum(1) + size[2]),
+        slip * parts.score_sizes(),
+        slip,
     )
 
 

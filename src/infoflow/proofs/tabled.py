@@ -21,8 +21,9 @@ from jaxtyping import Float, Int
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer
 from infoflow.proofs.lines import ACTS, lines_above
-from infoflow.proofs.reduce import STEEPEST, uncovered
+from infoflow.proofs.reduce import LARGEST, STEEPEST, gamma, uncovered
 
+FIRST = "readout.maps.0.weight"
 SLACK = 1e-11  # per unit of absolute value summed in a margin: above gamma_n of all its sums
 
 
@@ -36,6 +37,8 @@ class Tabled:
     output: Float[np.ndarray, "classes units"]
     constant: Float[np.ndarray, " classes"]
     activation: str
+    score_size: float = 0.0  # SLACK times this is what scores lose, in which much may cancel; 0 where nothing does
+    unit_size: float = 0.0  # the same of what a unit adds up
 
     @property
     def size(self) -> int:
@@ -44,9 +47,9 @@ class Tabled:
     @cached_property
     def slack(self) -> float:
         """Rounding of a difference of two logits, whatever the sequence: SLACK times the absolute values in it."""
-        reach = np.abs(self.start) + np.abs(self.vectors).max(1).sum(0)
+        reach = np.maximum(np.abs(self.start) + np.abs(self.vectors).max(1).sum(0), self.unit_size)
         units = STEEPEST[self.activation] * reach + 1.0
-        spread = float(np.abs(self.scores).max(initial=0.0))  # an exponent's error is as large as its size
+        spread = max(float(np.abs(self.scores).max(initial=0.0)), self.score_size)  # an exponent errs by its size
         return SLACK * (1.0 + spread) * 2.0 * float((np.abs(self.output) @ units + np.abs(self.constant)).max())
 
     def logits(self, sequences: Int[np.ndarray, "n T"]) -> Float[np.ndarray, "n classes"]:
@@ -73,6 +76,18 @@ def tabled(network: Transformer) -> Tabled:
     query, key = p["attentions.0.query"], p["attentions.0.key"]
     value, output = p.get("attentions.0.value", key), p["attentions.0.output"]
     first, shift = p["readout.maps.0.weight"], p["readout.maps.0.bias"]
+    sums = {name: np.abs(value) for name, value in p.items()}
+    a_query, a_key, a_first = (sums[name] for name in ("attentions.0.query", "attentions.0.key", FIRST))
+    a_value, a_output = sums.get("attentions.0.value", a_key), sums["attentions.0.output"]
+    asked = [abs(c.betas[0]) * sums["table"] @ a_key[k].T @ (a_query[k] @ sums["cls_token"]) for k in range(h)]
+    added = [sums["table"] @ a_value[k].T @ a_output[:, k * n : (k + 1) * n].T @ a_first.T for k in range(h)]
+    still = a_first @ sums["cls_token"] + np.abs(shift)
+    sizes = float(np.max(asked)), float((still + sum(each.max(0) for each in added)).max())
+    lost = gamma(2 * (5 * table.shape[1] + (h + 1) * n) + 16) / SLACK  # as in `reduce.multiplied`
+    if not max(sizes) < LARGEST:
+        raise InfoFlowError(
+            f"expected weights whose products stay below {LARGEST:g}, got larger ones; float64 overflows in such a net."
+        )
     return Tabled(
         np.stack([c.betas[0] * table @ key[k].T @ (query[k] @ cls) for k in range(h)]),
         np.stack([table @ value[k].T @ output[:, k * n : (k + 1) * n].T @ first.T for k in range(h)]),
@@ -80,6 +95,8 @@ def tabled(network: Transformer) -> Tabled:
         p["readout.maps.1.weight"],
         p["readout.maps.1.bias"],
         c.readout_activation or c.activation,
+        lost * sizes[0],
+        lost * sizes[1],
     )
 
 

@@ -177,8 +177,10 @@ def by_averages(asked: Asked, seconds: float) -> Proved:
     bracketed = inequalities.bracket(asked.target, reduced, asked.T, asked.low, asked.high)
     space = space_of(reduced, cuts(reduced, bracketed, asked.T, asked.low, asked.high), asked.low, asked.high)
     found = largest(space, problems(reduced, bracketed), seconds)
-    rounding = float(reduced.rounding(float(np.abs([asked.low, asked.high]).max())).max())
+    rounding = float(reduced.rounding(float(np.abs([asked.low, asked.high]).max()), asked.T).max())
     measured = {"met in the search": found.reached, "nodes": float(found.nodes)}
+    if not np.isfinite(rounding):
+        return Proved(None, measured=measured, reasons=("its scores are so large that float64 does not know them",))
     return Proved(found.bound + rounding, {**found.parts, "rounding": rounding}, measured)
 
 

@@ -58,7 +58,7 @@ def certify_vocabulary(
         largest_error(tabled_by(reduced, table, o), rank, truth[:, o], T, seconds / target.outputs)
         for o in range(target.outputs)
     ]
-    rounding = off_by(reduced, table)
+    rounding = off_by(reduced, table, T)
     bound = max(each[0] for each in found) + rounding
     seen = attacked(network, target, T, table, seed)
     over = f"all {len(table)}^{T} sequences of the vocabulary"
@@ -118,7 +118,7 @@ def tabled_by(reduced: Reduced, table: Float[np.ndarray, "V d"], output: int) ->
     )
 
 
-def off_by(reduced: Reduced, table: Float[np.ndarray, "V d"]) -> float:
+def off_by(reduced: Reduced, table: Float[np.ndarray, "V d"], T: int) -> float:
     """What the stored products may differ by from those computed here, carried to the output.
 
     A score that is off by at most s changes a softmax average by at most tanh(s) <= s of the spread of its tokens
@@ -128,7 +128,7 @@ def off_by(reduced: Reduced, table: Float[np.ndarray, "V d"]) -> float:
     s = (reduced.query_error @ np.abs(table).max(0))[:, None] * spread  # (h, d)
     units = np.abs(reduced.weight) @ s.ravel()
     moved = np.abs(reduced.output) @ (STEEPEST[reduced.activation] * units)
-    return float((reduced.rounding(float(np.abs(table).max())) + moved).max())
+    return float((reduced.rounding(float(np.abs(table).max()), T) + moved).max())
 
 
 def attacked(network: Transformer, target: Target, T: int, table: np.ndarray, seed: int) -> Attack:

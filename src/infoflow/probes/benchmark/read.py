@@ -18,6 +18,8 @@ from infoflow.probes.benchmark.truth import Truth
 from infoflow.probes.record import Batch
 from infoflow.reading import json_of
 
+MOST_NETWORKS = 10**4  # of one benchmark: files are named by four digits
+
 
 @dataclass
 class PlantedNetwork:
@@ -43,7 +45,7 @@ class PlantedNetwork:
             with safe_open(str(path), framework="pt") as file:
                 found: dict[str, Any] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
                 found["asked"] = json.loads((file.metadata() or {}).get("quantities", "[]"))
-        except (OSError, SafetensorError, ValueError) as error:
+        except (OSError, SafetensorError, ValueError, RecursionError) as error:
             raise InfoFlowError(f"expected inputs in {path}, could not read them ({error}).") from None
         if not isinstance(found.get("X"), Tensor) or found["X"].ndim != 3:
             raise InfoFlowError(f"expected inputs X (documents, T, d) in {path}, found none.")
@@ -68,7 +70,10 @@ class PlantedNetwork:
 
     @property
     def asked(self) -> list[tuple[int, str]]:
-        return [(int(layer), str(name)) for layer, name in self.tensors["asked"]]
+        try:
+            return [(int(layer), str(name)) for layer, name in self.tensors["asked"]]
+        except (TypeError, ValueError) as error:
+            raise InfoFlowError(f"expected pairs of a layer and a name as quantities, got others ({error}).") from None
 
     @property
     def quantities(self) -> Tensor:
@@ -88,11 +93,21 @@ class Benchmark:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.index = json_of(self.folder / "index.json", "the index of a benchmark")
-        if not isinstance(self.index, dict) or self.index.get("version") != 1:
+        if not isinstance(self.index, dict) or self.index.get("version") != 1 or not self._whole():
             raise InfoFlowError(f"expected the index of a benchmark of version 1 in {folder}, got another file.")
 
+    def _whole(self) -> bool:
+        """Numbers, salted and hidden are there, of their types, and no more networks than can be named."""
+        made, count, seed, salted, hidden = (
+            self.index.get(key) for key in ("made", "count", "seed", "salted", "hidden")
+        )
+        whole = type(made) is type(count) is type(seed) is int
+        numbers = whole and 0 <= made <= count <= MOST_NETWORKS and seed >= 0
+        return numbers and type(salted) is bool and type(hidden) is list and all(type(n) is int for n in hidden)
+
     def __len__(self) -> int:
-        return int(self.index["made"])
+        made: int = self.index["made"]
+        return made
 
     def __iter__(self) -> Iterator[PlantedNetwork]:
         hidden = set(self.index["hidden"])
