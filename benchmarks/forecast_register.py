@@ -50,6 +50,10 @@ def main() -> None:
     options = parser.parse_args()
     cells = {cell.name: cell for cell in drawn("test", options.targets, options.seed)}
     rows = [json.loads(line) for line in (FOLDER / f"{options.name}_floors.jsonl").read_text().splitlines()]
+    if {row["name"] for row in rows} != set(cells):
+        raise SystemExit(
+            f"expected floors of {len(cells)} cells, got {len(rows)}; forecast_floors.py goes on with them."
+        )
     entries = [entry(cells[row["name"]], row) for row in rows]
     entries.sort(key=lambda found: (found["training_flops"], found["name"]))
     calibration = (ROOT / "src/infoflow/forecasts/calibration.json").read_bytes()
@@ -63,7 +67,7 @@ def main() -> None:
         "cells": entries,
     }
     write_json(FOLDER / f"{options.name}.json", payload)
-    print(f"{len(entries)} of {len(cells)} cells registered")
+    print(f"{len(entries)} cells registered")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from infoflow.cli import cli
 from infoflow.errors import InfoFlowError
 from infoflow.forecasts import families
 from infoflow.forecasts.cells import draw_cells
@@ -82,3 +84,13 @@ def test_before_training_nothing_is_scored(tmp_path: Path) -> None:
 def test_a_folder_without_a_registration_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InfoFlowError, match="registered forecasts"):
         judged(tmp_path)
+
+
+def test_the_command_scores_another_registration_by_its_name(tmp_path: Path) -> None:
+    registration(tmp_path, trained=0)
+    for suffix in (".json", ".jsonl", "_floors.jsonl"):
+        (tmp_path / f"registered{suffix}").rename(tmp_path / f"second{suffix}")
+    words = ["reproduce", "forecast/test", "--data", str(tmp_path), "--out", str(tmp_path / "out"), "--json"]
+    assert CliRunner().invoke(cli, words).exit_code != 0
+    found = CliRunner().invoke(cli, [*words, "--part", "second"])
+    assert json.loads(found.output)["untrained"] == 24

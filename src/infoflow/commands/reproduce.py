@@ -51,10 +51,11 @@ def command(
 ) -> None:
     """Run ITEM (see --list), or `all`: a table or figure of a paper again, the paper's numbers beside ours.
 
-    `forecast/test` scores the forecasts that were registered before training (results/forecast, or --data FOLDER).
+    `forecast/test` scores the forecasts that were registered before training (results/forecast, or --data FOLDER);
+    --part names a registration other than the first.
     """
     if item == REGISTERED:
-        _registered(out or ALL / item, options["data"], as_json)
+        _registered(out or ALL / item, options["data"], parts, as_json)
     elif list_items:
         _list(as_json)
     elif item is None:
@@ -72,10 +73,12 @@ def command(
             emit(result)
 
 
-def _registered(folder: Path, data: Path | None, as_json: bool) -> None:
+def _registered(folder: Path, data: Path | None, parts: tuple[str, ...], as_json: bool) -> None:
     from infoflow.forecasts.registered_report import write_report
 
-    found = write_report(data or Path("results/forecast"), check_folder(folder))
+    if len(parts) > 1 or any(not part.isidentifier() for part in parts):
+        raise InfoFlowError(f"expected one name of a registration in --part, got {', '.join(parts)}.")
+    found = write_report(data or Path("results/forecast"), check_folder(folder), *parts)
     if as_json:
         emit(found)
     else:
