@@ -83,7 +83,7 @@ def retrieval(payload: Payload) -> str:
     return paragraph(
         f"Given one mechanism each, all {last['forced']} heads together change the error rate by {last['cost']:+.3f}",
         f"{interval(*last['interval'])}; the best prefix of the path, {best['forced']} heads, changes it by",
-        f"{best['cost']:+.3f} {interval(*best['interval'])}, {'an improvement' if best['cost'] < 0 else 'a loss'}.",
+        f"{best['cost']:+.3f} {interval(*best['interval'])} (below 0 is an improvement).",
     )
 
 
@@ -108,8 +108,7 @@ def misfits(looked: Payload, forced: dict[str, Payload], shuffled: Payload) -> s
         labels = looked[part]["labels"]
         of = sum(labels.values())
         mixed.append(f"{labels.get('mixed', 0)} of {of} in the {name}")
-        if labels.get("sink"):
-            sinks.append(f"{labels['sink']} of {of} heads of the {name}")
+        sinks.append(f"{labels.get('sink', 0)} of {of} heads of the {name}")
         costs = all_heads(forced[part])
         unit = forced[part]["interventions"]["unit"]
         harder.append(f"{costs['hardmax']['cost']:.3f} against {costs['top2']['cost']:.3f} {unit} in the {name}")
@@ -117,8 +116,8 @@ def misfits(looked: Payload, forced: dict[str, Payload], shuffled: Payload) -> s
         f"Heads without a label (`mixed`): {listed(mixed)}. No single mechanism describes their pattern. They can "
         "often be *replaced* by one, which is a different statement; the tables above give its price.",
         unfollowed(shuffled["models"]),
-        last_layer(forced["stories"]),
-        f"Sinks ({listed(sinks) if sinks else 'none were found'}) are a mechanism the framework does not have.",
+        by_layer(forced["stories"]),
+        f"Sinks ({listed(sinks)}) are a mechanism the framework does not have.",
         f"Hardmax is not what training leaves: forced everywhere it costs more than `top2` does, {listed(harder)}.",
     ]
     return "".join(textwrap.fill(f"- {text}", 120, subsequent_indent="  ") + "\n" for text in bullets)
@@ -140,10 +139,8 @@ def unfollowed(models: Payload) -> str:
     )
 
 
-def last_layer(payload: Payload) -> str:
+def by_layer(payload: Payload) -> str:
+    """How many heads of each layer three mechanisms cover."""
     budget = next(b for b in payload["joint"]["mechanisms"]["budgets"] if b["budget"] == 0.1)
-    *before, last = budget["by_layer"]
     found = f"Heads of the story model covered at 0.1 nats, by layer: {' '.join(map(str, budget['by_layer']))}."
-    if last >= min(before):
-        return found
-    return f"{found} The last layer resists most: one fetched token per head underestimates what its heads carry."
+    return f"{found} Where few are, one fetched token per head underestimates what the heads carry."

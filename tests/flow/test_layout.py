@@ -11,7 +11,8 @@ from infoflow import Architecture
 from infoflow import targets as it
 from infoflow.flow.jobs import assign, minimal_heads
 from infoflow.flow.layout import Refused, lay_out, schedules
-from infoflow.flow.normal_form import independent_rows, normal_form, reduce_rank
+from infoflow.flow.normal_form import normal_form
+from infoflow.flow.rank import independent_rows, reduce_rank
 from infoflow.targets.score import factor
 
 

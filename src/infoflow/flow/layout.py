@@ -21,7 +21,8 @@ from jaxtyping import Float
 
 from infoflow.architecture import Architecture
 from infoflow.flow.jobs import Job, Schedule, assign, default_heads, least_layers, minimal_heads, with_factors
-from infoflow.flow.normal_form import HELD, NormalForm, Refused, Term, independent_rows, normal_form
+from infoflow.flow.normal_form import HELD, NormalForm, Refused, Term, normal_form
+from infoflow.flow.rank import independent_rows
 from infoflow.targets.target import Target
 
 __all__ = ["LayerDirections", "Layout", "Refused", "lay_out", "schedules"]
