@@ -86,6 +86,18 @@ def test_build_hands_out_a_network_that_holds(window: Any) -> None:
     assert f"looks at token {seen['winners'][0]}" in page.inner_text("main")
 
 
+def test_a_built_network_keeps_what_is_predicted(window: Any) -> None:
+    page = window.open("")
+    page.click("text=Measure a built network")
+    page.wait_for_selector("p.measured", timeout=60000)
+    assert page.inner_text("p.measured").startswith("All 20 entries agree")
+    tokens = [[0, -1], [0.7, 0.7], [0, 1], [-0.2, -0.9]]
+    asked = {"target": "min_pair:d=2", "arch": "heads=1,1 embed=4,4", "tokens": tokens, "weights": "built"}
+    found = window.ask("measure", asked)
+    assert found["measured"][1][:4] == found["predicted"][1][:4]
+    assert found["measured"][2][0] == found["predicted"][2][4]
+
+
 def test_refute_moves_two_sequences_apart_and_stops(window: Any) -> None:
     query = "target=sum_of_maxima:D=2,d=2&arch=heads=1+embed=2+width=4&T=4"
     page = window.open(f"?view=refute&{query}&weights=random&seed=1&seconds=3")

@@ -34,6 +34,13 @@ class Trace:
 
 
 @dataclass(frozen=True)
+class Measure(Trace):
+    """The sets of a network for the same input, measured beside the predicted ones: built, or trained for seconds."""
+
+    weights: Literal["built", "trained"] = "built"
+
+
+@dataclass(frozen=True)
 class Predict:
     """The verdict, what changes with one head fewer, and the exponents against the length."""
 

@@ -49,7 +49,10 @@ def questions_of(examples: Examples) -> Iterator[Question]:
     """Every question the page asks while somebody goes through the examples."""
     yield from ((verb, {}) for verb in ("book", "lab", "heads"))
     yield from (("heads", {"model": model["id"]}) for model in _asked("heads", {})["models"])
-    yield from (("trace", example["question"]) for example in examples["flow"])
+    for example in examples["flow"]:
+        yield "trace", example["question"]
+        if example.get("measure"):
+            yield from (("measure", {**example["question"], "weights": kind}) for kind in ("built", "trained"))
     for example in examples["predict"]:
         question = example["question"]
         yield "predict", question

@@ -25,6 +25,7 @@ class Verb:
 VERBS: dict[str, Verb] = {
     "targets": Verb(questions.Targets, "infoflow.web.answers.flow:targets"),
     "trace": Verb(questions.Trace, "infoflow.web.answers.flow:trace"),
+    "measure": Verb(questions.Measure, "infoflow.web.answers.measure:measure", "long", 120.0),
     "predict": Verb(questions.Predict, "infoflow.web.answers.predict:predict"),
     "plan": Verb(questions.Plan, "infoflow.web.answers.predict:plan"),
     "forecast": Verb(questions.Forecast, "infoflow.web.answers.predict:forecast", "long", 120.0),

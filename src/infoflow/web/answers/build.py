@@ -136,7 +136,7 @@ def attention(question: questions.Attention) -> dict[str, Any]:
         "columns": weights.shape[1],
         "picture": _packed(np.rint(255 * weights).astype(np.uint8)),
         "winners": (weights.argmax(-1) + 1).tolist(),
-        "sharpest": float(weights.max(-1).min()),
+        "least_sharp": float(weights[:T].max(-1).min()),  # the CLS may rest in this layer
         "value": float(value.reshape(-1)[0]),
     }
 

@@ -33,7 +33,7 @@ def targets(question: questions.Targets) -> dict[str, Any]:
 def trace(question: questions.Trace) -> dict[str, Any]:
     target = target_of(question.target)
     arch = drawable(question.arch, len(target.terms))
-    X = _tokens(target, question)
+    X = tokens_of(target, question)
     flow = trace_target(target, arch, X, question.ties)
     return {
         "target": target.spelling,
@@ -59,7 +59,8 @@ def drawable(spelling: str, terms: int) -> Architecture:
     return arch if arch.embed is not None else arch.with_(embed=arch.filled(terms).embed)
 
 
-def _tokens(target: Target, question: questions.Trace) -> list[list[float]]:
+def tokens_of(target: Target, question: questions.Trace) -> list[list[float]]:
+    """The input that is asked about: typed in, or drawn."""
     if (question.tokens is None) == (question.T is None):
         raise InfoFlowError("expected either tokens or T for a random input; give one of them.")
     if question.tokens is not None:

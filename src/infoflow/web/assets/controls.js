@@ -11,6 +11,13 @@ export function slider(name, value, least, most, change, spell = (v) => v) {
   return el("div", { class: "control" }, el("label", { for: id }, name, shown), input);
 }
 
+const ERRORS = [1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 5e-4, 2e-4, 1e-4, 1e-5, 1e-6];
+
+export function errorSlider(eps, change) {
+  const at = Math.max(0, ERRORS.findIndex((one) => one <= eps * 1.0001));
+  return slider("Error asked for", at, 0, ERRORS.length - 1, (place) => change(ERRORS[place]), (place) => ERRORS[place]);
+}
+
 export function number(name, value, change, more = {}) {
   const id = unique();
   const input = el("input", { type: "number", id, value, ...more, onchange: () => input.value !== "" && change(Number(input.value)) });

@@ -1,7 +1,7 @@
 // Build: a target becomes weights with a certificate.
 import { ask, asker, download, isStatic } from "../api.js";
 import { bytes, heatMap } from "../chart.js";
-import { exampleControl, examples, failure, number, slider, staticNote, targetControl } from "../controls.js";
+import { errorSlider, exampleControl, examples, failure, number, slider, staticNote, targetControl } from "../controls.js";
 import { el, short, toast } from "../dom.js";
 import { tools } from "../save.js";
 import { params, remember } from "../state.js";
@@ -39,7 +39,7 @@ export async function view(main) {
     parts.push(isStatic ? staticNote() : el("div", { class: "card stack" },
       await targetControl(question.target, (next) => update({ ...question, target: next })),
       slider("Tokens T", Math.max(0, steps.findIndex((n) => n >= question.T)), 0, steps.length - 1, (at) => update({ ...question, T: steps[at] }, false), (at) => steps[at]),
-      slider("Error asked for", Math.round(-4 * Math.log10(question.eps)), 0, 16, (at) => update({ ...question, eps: Number((10 ** (-at / 4)).toPrecision(2)) }, false), (at) => (10 ** (-at / 4)).toPrecision(2))));
+      errorSlider(question.eps, (eps) => update({ ...question, eps }, false))));
     side.replaceChildren(...parts);
   }
 
@@ -82,7 +82,7 @@ export async function view(main) {
       if (!seen) return;
       const picture = heatMap(bytes(seen.picture), seen.rows, seen.columns, { least: 320, label: `attention of layer ${look.layer}, head ${look.head}: winners ${seen.winners.slice(0, 20).join(", ")}` });
       if (seen.rows === 1) picture.classList.add("strip");
-      const words = seen.rows === 1 ? `The CLS looks at token ${seen.winners[0]}.` : `Rows ask, columns answer; the last row is the CLS. The least sharp row puts ${short(seen.sharpest)} on its winner.`;
+      const words = seen.rows === 1 ? `The CLS looks at token ${seen.winners[0]}.` : `Rows ask, columns answer; the last row is the CLS. The least sharp token puts ${short(seen.least_sharp)} on its winner.`;
       const pick = (name, most) => el("div", { class: "row", role: "group", "aria-label": name }, el("span", { class: "small" }, name), [...Array(Math.min(most, 12)).keys()].map((n) => el("button", { type: "button", "aria-pressed": String(look[name] === n + 1), onclick: () => { look = { ...look, [name]: n + 1, ...(name === "layer" ? { head: 1 } : {}) }; attention(found, figure); } }, `${n + 1}`)));
       figure.replaceChildren(el("h2", {}, "Where it looks"), pick("layer", heads.length), pick("head", heads[look.layer - 1]), isStatic ? "" : number("seed of the input", look.seed, (seed) => { look = { ...look, seed }; attention(found, figure); }, { min: 0 }), el("div", { class: "scroll" }, picture), el("figcaption", {}, words), tools(figure, "attention", null));
     } catch (error) { figure.replaceChildren(el("h2", {}, "Where it looks"), failure(error)); }

@@ -2,6 +2,7 @@
 import { ask, asker, isStatic } from "../api.js";
 import { archOf, embedFor, exampleControl, examples, failure, headsControl, number, slider, staticNote, targetControl } from "../controls.js";
 import { braces, el, listed, short, svg } from "../dom.js";
+import { measureCard } from "../measured.js";
 import { plane } from "../plane.js";
 import { tools } from "../save.js";
 import { params, readTokens, remember, spellTokens } from "../state.js";
@@ -15,8 +16,8 @@ export async function view(main) {
   let picked = null; // {position, layer}
   const once = asker();
   let field = null; // the tokens as points: kept while one is dragged
-  const slots = Object.fromEntries(["verdict", "figure", "detail", "drag", "text"].map((name) => [name, el("div", {})]));
-  const content = el("div", { class: "stack" }, slots.verdict, slots.figure, el("div", { class: "pair" }, slots.detail, slots.drag), slots.text);
+  const slots = Object.fromEntries(["verdict", "figure", "detail", "drag", "measured", "text"].map((name) => [name, el("div", {})]));
+  const content = el("div", { class: "stack" }, slots.verdict, slots.figure, el("div", { class: "pair" }, slots.detail, slots.drag), slots.measured, slots.text);
   const side = el("aside", { class: "side", "aria-label": "Settings" });
   main.append(
     el("h1", {}, "Which token knows what?"),
@@ -92,6 +93,10 @@ export async function view(main) {
     slots.figure.replaceChildren(figure);
     slots.detail.replaceChildren(detail);
     slots.text.replaceChildren(asText(flow));
+    const worked = list.find((example) => JSON.stringify(example.question) === JSON.stringify(question))?.measure;
+    if (flow.T > 16 || (isStatic && !worked)) slots.measured.replaceChildren();
+    else if (slots.measured.dataset.asked !== JSON.stringify(question)) slots.measured.replaceChildren(measureCard(question));
+    slots.measured.dataset.asked = JSON.stringify(question);
     if (flow.d > 2 || flow.T > 24 || isStatic) { field = null; slots.drag.replaceChildren(); return; }
     if (field?.fits(flow)) { field.refresh(flow); return; }
     field = plane(flow, (tokens) => update(withTokens(question, tokens), false));
@@ -208,9 +213,9 @@ function picture(flow, level, stepped, picked, look, pick) {
       picked && picked.position === p && picked.layer === l && "picked", picked && l === 0 && flow.sets[picked.layer][picked.position - 1].includes(p) && "source", l > level && "later"];
     const words = `${nameOf(flow, p)} ${l ? `after layer ${l}` : "at the input"} knows ${members.length ? listed(members) : "nothing"}`;
     const body = isCls ? svg("rect", { class: "body", x: x(p) - radius * 1.35, y: y(l) - radius, width: radius * 2.7, height: radius * 2, rx: 7 }) : svg("circle", { class: "body", cx: x(p), cy: y(l), r: radius });
-    const full = braces(members), fits = full.length * 7.2 < (isCls ? step + 24 : step);
-    const text = fits ? full : members.length > 2 ? `${members.length} tokens`.slice(0, step < 56 && !isCls ? 2 : 20).trim() : full;
-    const label = small || isCls ? [svg("rect", { class: "plate", x: x(p) - text.length * 3.7, y: y(l) + radius + 3, width: text.length * 7.4, height: 16 }), svg("text", { class: "set", x: x(p), y: y(l) + radius + 12 }, text)] : null;
+    const full = braces(members), fits = full.length * 6.6 < (isCls ? step + 24 : step);
+    const text = fits || members.length < 3 ? full : isCls ? `${members.length} tokens` : `${members.length} known`;
+    const label = small || isCls ? [svg("rect", { class: "plate", x: x(p) - text.length * 3.3, y: y(l) + radius + 3, width: text.length * 6.6, height: 16 }), svg("text", { class: "set", x: x(p), y: y(l) + radius + 12 }, text)] : null;
     const name = small || isCls ? svg("text", { class: "name", x: x(p), y: y(l) }, isCls ? "CLS" : `${p}`) : null;
     return svg("g", { class: classes.filter(Boolean).join(" "), tabindex: l === 0 || isCls || small ? 0 : -1, role: "button", "aria-label": words, "data-node": `${p}-${l}`,
       onmouseenter: () => pickSoon(() => look(p, l)), onclick: () => pick(p, l),

@@ -1,7 +1,7 @@
 // Predict: what an architecture can do with a target, before training.
 import { ask, asker, isStatic } from "../api.js";
 import { chart, key } from "../chart.js";
-import { archOf, embedFor, exampleControl, examples, failure, headsControl, slider, staticNote, targetControl } from "../controls.js";
+import { archOf, embedFor, errorSlider, exampleControl, examples, failure, headsControl, slider, staticNote, targetControl } from "../controls.js";
 import { el, fraction, short } from "../dom.js";
 import { tools } from "../save.js";
 import { params, remember } from "../state.js";
@@ -46,7 +46,7 @@ export async function view(main) {
       headsControl(shape.heads, (heads) => update({ ...question, arch: spelled(heads, embed) }), 6, 16),
       slider("Embedding E", embed, 0, 96, (wanted) => update({ ...question, arch: spelled(shape.heads, wanted) }, false), (v) => v || "any"),
       slider("Tokens T", Math.round(4 * Math.log2(question.T)), 4, 48, (step) => update({ ...question, T: Math.round(2 ** (step / 4)) }, false), (step) => Math.round(2 ** (step / 4))),
-      slider("Error asked for", Math.round(-4 * Math.log10(question.eps)), 2, 24, (step) => update({ ...question, eps: Number((10 ** (-step / 4)).toPrecision(2)) }, false), (step) => (10 ** (-step / 4)).toPrecision(2)),
+      errorSlider(question.eps, (eps) => update({ ...question, eps }, false)),
       slider("Epochs (for the forecast)", training, 5, 240, (epochs) => { training = epochs; remember("predict", { ...question, epochs }); })));
     side.replaceChildren(...parts);
   }

@@ -43,7 +43,7 @@ export async function view(main) {
     draw(found);
     const half = found.certified_error ?? found.gap / 2;
     said.replaceChildren(el("p", { class: "verdict bad", id: "verdict" }, el("span", { class: "sign", "aria-hidden": "true" }, "≠"), el("span", {}, `The answers are ${short(found.gap)} apart, the states ${short(found.state_distance)}. Every read-out of this state errs by at least ${short(half)} on one of the two${found.certified_error === null ? " (numerical, not proved)" : ", proved"}.`)),
-      found.bound === null ? null : el("p", {}, `The certificate agrees: its bound is ${short(found.bound)}, and ${short(half)} is below it.`), el("p", { class: "small" }, `${found.model}. ${found.proof}`));
+      ...(found.bound === null ? [] : [el("p", {}, `The certificate agrees: its bound is ${short(found.bound)}, and ${short(half)} is below it.`)]), el("p", { class: "small" }, `${found.model}. ${found.proof}`));
   }
 
   function draw(seen) {
@@ -82,7 +82,7 @@ function picture(seen) {
     const x = (t) => left + ((t + 0.5) * (half - 20)) / T, y = (value) => top + (1 - (value - low) / (high - low)) * tall;
     root.append(svg("text", { class: "note", x: left, y: 20 }, `sequence ${name}`), svg("rect", { class: "frame", x: left, y: top, width: half - 20, height: tall, rx: 4 }), svg("path", { class: "grid", d: `M${left} ${y(0)}h${half - 20}` }));
     for (let axis = 0; axis < d; axis++) {
-      root.append(svg("path", { class: `line c${axis % 4}`, d: `M${rows.map((row, t) => `${x(t)} ${y(row[axis])}`).join("L")}` }), rows.map((row, t) => svg("circle", { class: `mark solid c${axis % 4}`, cx: x(t), cy: y(row[axis]), r: 3.5 })));
+      root.append(svg("path", { class: `line c${axis % 4}`, d: `M${rows.map((row, t) => `${x(t)} ${y(row[axis])}`).join("L")}` }), ...rows.map((row, t) => svg("circle", { class: `mark solid c${axis % 4}`, cx: x(t), cy: y(row[axis]), r: 3.5 })));
     }
     rows.forEach((row, t) => root.append(svg("text", { class: "tick", x: x(t), y: top + tall + 16, "text-anchor": "middle" }, `${t + 1}`)));
   });
