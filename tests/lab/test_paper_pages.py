@@ -114,7 +114,7 @@ def test_three_columns_and_the_spread(lab_tables: Any, tmp_path: Path) -> None:
 def test_missing_parts_are_named(lab_tables: Any, tmp_path: Path) -> None:
     name = "infoflow/table11"
     put(tmp_path / name / "paper", name, ["D"], [{"D": 2}], parts=["D=2", "D=4"])
-    assert "**Not run**: `paper`: D=3, D=5, D=6. " in lab_tables.paper("infoflow", tmp_path)
+    assert "**Not run**: `paper`: D=3, D=5, D=6 (" in lab_tables.paper("infoflow", tmp_path)
     put(tmp_path / name / "paper", name, ["D"], [{"D": 2}], parts=list(find(name).parts))
     assert "D=3, D=5" not in lab_tables.paper("infoflow", tmp_path)
 
@@ -126,9 +126,9 @@ def test_pieces_of_a_part(lab_tables: Any, tmp_path: Path) -> None:
     pieces = [part for part in parts if part.startswith("control:")]
     others = [part for part in parts if ":" not in part and part != "control"]
     for run, words in (
-        (others, "**Not run**: `paper`: control. "),
+        (others, "**Not run**: `paper`: control ("),
         ([*others, *pieces], None),
-        ([*others, *pieces[1:]], f"**Not run**: `paper`: {pieces[0]}. "),
+        ([*others, *pieces[1:]], f"**Not run**: `paper`: {pieces[0]} ("),
     ):
         put(tmp_path / name / "paper", name, ["D"], [], parts=run)
         said = lab_tables.paper("infoflow", tmp_path).split("\n## ")[1]
