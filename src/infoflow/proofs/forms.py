@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from infoflow.certificates.rules import UNIT
 from infoflow.proofs.lines import ACTS, intercept
 
-UNIT = 2.0**-53
 GELU_LEAST, GELU_VALLEY = -0.1700, (-0.7518, -0.7517)  # below the least value of gelu, and where it is taken
 Array = Float[np.ndarray, " ..."]
 

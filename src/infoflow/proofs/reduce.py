@@ -20,10 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from infoflow.certificates.rules import UNIT
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer
 
-UNIT = 2.0**-53
 LARGEST = 1e100  # of products of weights: sums and squares of what is larger leave float64
 STEEPEST = {"gelu": 1.13, "relu": 1.0, "tanh": 1.0, "sigmoid": 0.25, "identity": 1.0}  # sup |act'|, rounded upwards
 
