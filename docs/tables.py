@@ -402,6 +402,7 @@ def filled(text: str) -> str:
 def main() -> None:
     from book_tables import TABLES as book  # beside this file, as the next; they use the helpers above
     from build_tables import TABLES as build
+    from infoset_tables import TABLES as infosets
     from lab_tables import RECORDED
     from lab_tables import TABLES as papers
     from lab_tables import recorded as lab_recorded
@@ -413,7 +414,7 @@ def main() -> None:
     from web_data import texts as web_texts
     from web_tables import TABLES as web
 
-    TABLES.update(book | build | papers | labels | outside | probes | rank_one | verdicts | web)
+    TABLES.update(book | build | infosets | papers | labels | outside | probes | rank_one | verdicts | web)
     stale = []
     for page in pages():
         text = page.read_text(encoding="utf-8")

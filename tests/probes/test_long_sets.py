@@ -127,3 +127,17 @@ def test_carriers_and_proxies_of_a_causal_model():
         found = proxies(stage)
     assert sum(value for name, value in shares.items() if name.startswith("heads")) == pytest.approx(1.0)
     assert all(len(score) == 8 and (score >= 0).all() for score in found.values())
+
+
+def test_halving_drops_no_group_whose_members_matter_a_little():
+    """A linear average: every token's effect is just above the threshold, none stands out."""
+    model = network(activation="identity").double()
+    for layer in model.attentions:
+        torch.nn.init.zeros_(layer.query)
+    documents = apart(as_batches(torch.randn(32, 12, 3, generator=torch.Generator().manual_seed(0)).double()))
+    with Rerun(model, documents[0]) as rerun:
+        law = Law(documents)
+        stage = Stage(rerun, documents[0], law.draws(documents[0], 8, 0), variances(rerun, law))
+        single = effects(stage, "content", interior=False).output
+        threshold = 0.8 * float(np.median(single))
+        assert set(halving(stage, threshold).members) == set(np.flatnonzero(single >= threshold))

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from jaxtyping import Float
 
 from infoflow.probes.effects import Stage
 from infoflow.probes.modes import HeadMode
@@ -25,11 +26,15 @@ MODES = {
 }
 
 
-def carried(stage: Stage, heads: Sequence[HeadMode], read_at: int | None) -> dict[str, float]:
-    """mode -> share of the content effect that its heads carry by themselves; "heads:" + mode is its share of heads."""
+def carried(
+    stage: Stage, heads: Sequence[HeadMode], read_at: int | None, content: Float[np.ndarray, " T"] | None = None
+) -> dict[str, float]:
+    """mode -> share of the content effect that its heads carry by themselves; "heads:" + mode is its share of heads.
+
+    `content` are the effects with all heads, where they are known already."""
     sources = [s for s in stage.sources if s != read_at]
     groups = [[s] for s in sources]
-    everything = float(stage.joint(groups, frozen=True)[0].sum())
+    everything = float(stage.joint(groups, frozen=True)[0].sum() if content is None else content[sources].sum())
     found = {}
     for mode, labels in MODES.items():
         chosen = [torch.zeros(weights.shape[1], dtype=torch.bool) for weights in stage.base.weights]

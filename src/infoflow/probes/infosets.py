@@ -22,7 +22,7 @@ from infoflow.probes.adapters import heads_of, is_hugging_face
 from infoflow.probes.bracket import bracket
 from infoflow.probes.effects import TOGETHER, Stage, effects
 from infoflow.probes.halving import AUDIT, LongFlow, halving
-from infoflow.probes.law import DOCUMENTS, Law, Sample, apart, tokens_of, variances
+from infoflow.probes.law import DOCUMENTS, Law, Sample, Variances, apart, tokens_of, variances
 from infoflow.probes.measured import MIDDLE, MeasuredFlow, MeasuredFlows, Threshold
 from infoflow.probes.record import Batch, as_batches
 from infoflow.probes.rerun import Read, Rerun, logits_at, pooled, whole_output
@@ -62,7 +62,13 @@ def measured_sets(model: nn.Module, X: Any, law: Any = None, **options: Any) -> 
     source = law_of(model, documents, law, settings.seed)
     if single and not exact(documents[0], settings):
         return measure_long(model, documents[0], source, settings)
-    flows = [measure(model, document, source, settings, number) for number, document in enumerate(documents)]
+    flows, scales = [], dict[int, Variances]()  # the variances of a length are taken once
+    for number, document in enumerate(documents):
+        T = tokens_of(document)[1].shape[1]
+        if T not in scales:
+            with Rerun(model, document, settings.read or reader(model, document)) as rerun:
+                scales[T] = variances(rerun, source)
+        flows.append(measure(model, document, source, settings, number, scales[T]))
     return flows[0] if single else MeasuredFlows(tuple(flows))
 
 
@@ -82,11 +88,18 @@ def measure_long(model: nn.Module, document: Batch, law: Law, settings: Settings
         return halving(stage, threshold, AUDIT, sampled, settings.seed, name_of(model))
 
 
-def measure(model: nn.Module, document: Batch, law: Law, settings: Settings, number: int = 0) -> MeasuredFlow:
-    """The sets of one document, the `number`-th of the law where its documents are given."""
+def measure(
+    model: nn.Module,
+    document: Batch,
+    law: Law,
+    settings: Settings,
+    number: int = 0,
+    scale: Variances | None = None,
+) -> MeasuredFlow:
+    """The sets of one document, the `number`-th of the law where its documents are given; `scale` where it is known."""
     read = settings.read or reader(model, document)
     with Rerun(model, document, read) as rerun:
-        scale = variances(rerun, law)
+        scale = variances(rerun, law) if scale is None else scale
         draws = law.draws(document, settings.draws, number)
         if not scale.output > 0:
             raise InfoFlowError(

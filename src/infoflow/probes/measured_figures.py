@@ -68,6 +68,8 @@ def _states(axes: Any, flow: "MeasuredFlow", layer: int) -> None:
     names = ["in the state, but not used", "in the state, and used"]
     handles = [Patch(color=COLOURS[n], label=text) for n, text in zip(("held", "used"), names, strict=True)]
     axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=1, fontsize=7.5, frameon=False)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.get_major_locator().set_params(integer=True)
     axes.set_title(f"behind layer {layer}")
     axes.set_xlabel("the token it comes from")
     axes.set_ylabel("the state of token" + (" (last: CLS)" if len(shown) > T else ""))
