@@ -1,6 +1,7 @@
 """Which small mistakes in the code that proves things would no test notice?
 
     python benchmarks/mutants.py [--mutants 600] [--seed 0] [--jobs 2] [--seconds 120] [--most N] [--known-calls]
+    python benchmarks/mutants.py --try KEY=TEST_FILE...        these tests on these mutants, recorded where they kill
     python benchmarks/mutants.py --explain KEY "why no test can tell it from the code"
 
 Writes benchmarks/results/mutants.json after every mutant; a later call goes on where this one stopped. The draw orders
@@ -105,6 +106,16 @@ class Chosen:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and not self.failed.exists():
             self.failed.write_text(report.nodeid, encoding="utf-8")
+
+
+class Failing(Chosen):
+    """The same with every test of its files."""
+
+    def __init__(self, failed: Path) -> None:
+        super().__init__([], failed)
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Nothing is left out."""
 
 
 def plain_name(qualified: str) -> str:
@@ -242,7 +253,8 @@ class Slot:
             resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
             signal.alarm(60 + 20 * limit)  # one that sleeps
             files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
-            return run_tests(self.package, self.folder, files, Chosen(tests, self.failed))
+            plugin = Chosen(tests, self.failed) if any("::" in test for test in tests) else Failing(self.failed)
+            return run_tests(self.package, self.folder, files, plugin)
 
         return forked(work, self.folder / "log.txt")
 
@@ -315,6 +327,28 @@ def survey(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     return json.loads(RESULTS.read_text(encoding="utf-8"))
 
 
+def tried(pairs: list[str], seed: int) -> None:
+    """One test file on one mutant, pair by pair; a kill is recorded, a survivor keeps what is known of it."""
+    for name in WARM:
+        importlib.import_module(name)
+    everything = {mutant.key: mutant for mutant in drawn(seed)}
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        slot = Slot(Path(folder))
+        for pair in pairs:
+            key, _, file = pair.partition("=")
+            pid, status = os.waitpid(slot.start(everything[key], [file], 60.0), 0)
+            found = slot.end(finished(pid, status))
+            print(key, found, flush=True)
+            if not found["killed"]:
+                continue
+            record = json.loads(RESULTS.read_text(encoding="utf-8"))
+            known = {each["key"]: each for each in record["mutants"]} | {key: {"key": key, **found}}
+            done = [described(m) | known[m.key] for m in everything.values() if m.key in known]
+            head = {"benchmark": "mutants", "seed": seed, "of": len(everything)}
+            made = provenance(("pytest", "torch"))
+            write_json(RESULTS, head | summary(done) | {"mutants": done, "provenance": made})
+
+
 def survivors(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return [each for each in found if not each["killed"]]
 
@@ -349,11 +383,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120.0, help="measured CPU time of the tests run on a mutant")
     parser.add_argument("--most", type=int, help="mutants that are run in this call")
     parser.add_argument("--known-calls", action="store_true", help="which tests call what, as of the last pass")
+    parser.add_argument("--try", dest="tried", nargs="+", metavar="KEY=TEST_FILE", help="tests for one mutant each")
     parser.add_argument("--explain", nargs=2, metavar=("KEY", "REASON"), help="note why a survivor is equivalent")
     options = parser.parse_args()
     if options.explain:
         return explain(*options.explain)
     os.environ["OMP_NUM_THREADS"] = "1"
+    if options.tried:
+        return tried(options.tried, options.seed)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         found = survey(options, Path(folder))
     print(f"{found['run']} mutants: {found['killed']} killed, {found['explained']} explained, "

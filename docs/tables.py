@@ -202,6 +202,18 @@ def faults(payload: Recorded) -> Shown:
 
 
 @table
+@measured("benchmarks/results/listing.json")
+def listing(payload: Recorded) -> Shown:
+    """What stores of many results cost, in seconds of CPU time."""
+    parts = ("writing", "listing", "summary")
+    rows = [
+        [f"{r['results']:,}", f"{r['bytes_a_result']:.0f}", *(f"{r[part]:.2f} s" for part in parts)]
+        for r in payload["rows"]
+    ]
+    return ["results", "bytes each", "to write", "to list", "to read and summarise"], rows
+
+
+@table
 @measured("benchmarks/results/memory.json")
 def memory(payload: Recorded) -> Shown:
     rows = [[r["name"], f"{r['default']:.0f}", f"{r['kept']:.0f}", f"{r['ratio']:.2f}"] for r in payload["rows"]]

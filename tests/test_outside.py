@@ -368,8 +368,8 @@ def test_names_are_text_in_a_report(saved: list[Saved], tmp_path: Path) -> None:
 
 WHOLE = {"version": 1, "made": 1, "count": 1, "seed": 0, "salted": False, "hidden": []}
 INDEXES = [{}, {"version": 1}, {**WHOLE, "count": 10**12}, {**WHOLE, "count": -1}, {**WHOLE, "count": "1"},
-           {**WHOLE, "count": True}, {**WHOLE, "made": 2}, {**WHOLE, "hidden": 5}, {**WHOLE, "hidden": [[1]]}, {**WHOLE, "seed": None},
-           {**WHOLE, "seed": -1}, {**WHOLE, "salted": "no"}]  # fmt: skip
+           {**WHOLE, "count": True}, {**WHOLE, "made": 2}, {**WHOLE, "hidden": 5}, {**WHOLE, "hidden": [[1]]},
+           {**WHOLE, "seed": None}, {**WHOLE, "seed": -1}, {**WHOLE, "salted": "no"}]  # fmt: skip
 
 
 @pytest.mark.parametrize("index", INDEXES)

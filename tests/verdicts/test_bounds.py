@@ -411,3 +411,10 @@ def test_theorem_5_scales_with_what_it_retrieves():
     assert widths[0].theorem_width > 1
     for each in widths[1:]:
         assert each.theorem_width == pytest.approx(widths[0].theorem_width, rel=1e-9)
+
+
+def test_a_form_is_an_inner_product_up_to_a_trillionth():
+    for off, known in ((0.5e-12, True), (1.5e-12, False)):
+        matrix = np.eye(2) + off * np.array([[0.0, 1.0], [0.0, 0.0]])
+        F = targets.Target.sum(targets.Extremum(targets.TreeScore.bilinear(matrix), "min"))
+        assert (bounds._inner_product_scale(F) is not None) == known
