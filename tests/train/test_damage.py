@@ -149,7 +149,7 @@ def test_sigterm_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     said = process.communicate(timeout=120)[1].splitlines()
     assert process.returncode == 143
     assert said[-1] == f"infoflow: stopped by SIGTERM; the same call goes on from {tmp_path / 'store'}."
-    assert len(said) == 1
+    assert [line for line in said[:-1] if "training will take about" not in line] == []  # said on a busy machine
     assert list((tmp_path / "store" / "checkpoints").glob("*.safetensors"))
 
 
