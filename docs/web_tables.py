@@ -28,7 +28,8 @@ def explorer_load() -> str:
     return (
         f"{payload['clients']} clients for {payload['seconds']:g} s on loopback, {payload['requests']:,} requests "
         f"({payload['a_second']:.0f} a second), {errors or 'no'} error{'s' * (errors != 1)}, "
-        f"{payload['memory_mib']:.0f} MiB with all workers. Times within which so many requests were answered:\n"
+        f"{payload['memory_mib']:.0f} MiB with all workers (niceness {payload['niceness']}, on a machine others kept "
+        f"busy: load {payload['load']:.0f}). Times within which so many requests were answered:\n"
     )
 
 

@@ -18,12 +18,14 @@ from infoflow.train.fit import fit
 from infoflow.train.recipe import Recipe
 from infoflow.web import questions
 from infoflow.web.answers.flow import drawable, target_of
+from infoflow.web.answers.said import words
 from infoflow.web.questions import length
 
 LONGEST, MOST_STATE = 24, 32  # tokens; numbers of the state
 MOST_SECONDS = 60.0
 EVERY = 0.12  # seconds between two pictures
 EPS = 0.05  # asked of a built model
+SPREAD = 3.0  # of random weights, in units of PyTorch's: heads that choose
 TRAINED = Recipe(samples=3000, validation=500, epochs=15)  # a few seconds
 
 Tell = Callable[[dict[str, Any]], None]
@@ -50,13 +52,43 @@ def refute(question: questions.Refute, tell: Tell) -> dict[str, Any]:
             tell(_told(seen))
 
     found = refute_model(model, target, T, seed=question.seed, seconds=seconds, watch=watch)
-    return {**found.to_json(), "model": repr(model).strip("<>"), "bound": _bound(model), "text": str(found)}
+    return {
+        **found.to_json(),
+        "model": repr(model).strip("<>"),
+        "bound": _bound(model),
+        "text": str(found),
+        "said": _said(question, target, arch),
+    }
 
 
 def _told(seen: Seen) -> dict[str, Any]:
     (Y, Z), (state_Y, state_Z) = seen.pair(), seen.states()
     return {"doing": "searching", "share": seen.share, "gap": seen.gap, "Y": Y, "Z": Z,
             "state_Y": state_Y, "state_Z": state_Z}  # fmt: skip
+
+
+def _said(question: questions.Refute, target: Target, arch: Architecture) -> dict[str, str]:
+    """The same model and search in Python and, where it is built, as two commands."""
+    name, T, seed = target.spelling, question.T, question.seed
+    recipe = f"iflow.Recipe(samples={TRAINED.samples}, validation={TRAINED.validation}, epochs={TRAINED.epochs})"
+    heads = str(arch.with_(embed=None, width=None))
+    made = {
+        "built": f"model = iflow.build({name!r}, T={T}, eps={EPS}, arch={heads!r})",
+        "trained": f"runs = iflow.fit({name!r}, {str(arch)!r}, T={T}, seeds=[{seed}], recipe={recipe})\n"
+        "model = runs[0].network().double()",
+        "random": "import torch\nfrom infoflow.nn import Transformer, TransformerConfig\n\n"
+        f"shape = iflow.Architecture.parse({str(arch)!r})\n"
+        f"config = TransformerConfig.of(shape, {target.dim}, {target.outputs}, {T}, activation='gelu')\n"
+        f"model = Transformer(config).double()\n"
+        f"model.initialise(torch.Generator().manual_seed({seed}), scale={SPREAD})",
+    }[question.weights]
+    call = f"iflow.refute(model, {name!r}, T={T}, seed={seed}, seconds={question.seconds:g})"
+    told = {"python": f"import infoflow as iflow\n\n{made}\nfound = {call}\nprint(found)"}
+    if question.weights == "built":  # the others have no command that makes the very same weights
+        build = words("build", name, "-T", T, "--eps", EPS, "--arch", heads, "--out", "out/twins")
+        file = f"out/twins/{name.replace(':', '_').replace('=', '_').replace(',', '_')}_T{T}_eps{EPS}.safetensors"
+        told["command"] = f"infoflow {build} && infoflow {words('refute', file, '--seconds', f'{question.seconds:g}')}"
+    return told
 
 
 def _model(weights: str, target: Target, arch: Architecture, T: int, seed: int) -> Transformer:
@@ -70,7 +102,7 @@ def _model(weights: str, target: Target, arch: Architecture, T: int, seed: int) 
         return network.double()
     config = TransformerConfig.of(arch, target.dim, target.outputs, T, activation="gelu")
     model = Transformer(config).double()
-    model.initialise(torch.Generator().manual_seed(seed), scale=3.0)
+    model.initialise(torch.Generator().manual_seed(seed), scale=SPREAD)
     return model
 
 

@@ -75,7 +75,7 @@ export function tools(figure, name, said) {
   return el("div", { class: "tools", role: "group", "aria-label": "Share and save" },
     button("Copy link", () => copy(location.href, "Link")),
     said && button("Copy as Python", () => copy(said().python, "Python")),
-    said && button("Copy as command", () => copy(said().command, "Command")),
+    said?.().command && button("Copy as command", () => copy(said().command, "Command")),
     figure && button("Save SVG", () => saveSvg(figure, name)),
     figure && button("Save PNG", async () => give(await pngOf(figure), `${name}.png`)));
 }

@@ -47,9 +47,8 @@ export async function view(main) {
   }
 
   function draw(seen) {
-    const python = `model = ...  # the model of the page: ${question.weights} weights, ${question.arch}`;
     figure.replaceChildren(el("div", { class: "scroll" }, picture(seen)), el("figcaption", {}, "Above: the two sequences, one column a token, one curve a coordinate. Below: what the read-out sees of each, and the two answers."),
-      tools(figure, "refute", () => ({ command: `infoflow build ${question.target} -T ${question.T} --eps 0.05 --out out/build && infoflow refute out/build/network.safetensors --seconds ${question.seconds}`, python: `import infoflow as iflow\n\n${python}\nprint(iflow.refute(model, ${JSON.stringify(question.target)}, T=${question.T}, seed=${question.seed}, seconds=${question.seconds}))` })));
+      tools(figure, "refute", seen.said ? () => seen.said : null));
   }
 
   async function settings() {
