@@ -9,6 +9,7 @@ columns are empty.
 """
 
 import argparse
+import copy
 import heapq
 import math
 import sys
@@ -24,6 +25,7 @@ from torch import Tensor, nn
 import infoflow as iflow
 from infoflow.files import write_json
 from infoflow.proofs.reduce import Reduced, reduce
+from infoflow.proofs.splitting import split
 from infoflow.provenance import provenance
 from infoflow.targets.named import parse
 from infoflow.targets.target import Target
@@ -31,7 +33,7 @@ from infoflow.train.fit import Run, fit_many
 
 # D, d, T, heads of the target and the network; further lengths that the same network is certified for.
 SMALL = [(1, 1, 2, 1), (1, 1, 4, 1), (1, 2, 2, 1), (2, 2, 2, 2), (2, 2, 3, 2), (2, 2, 4, 2)]
-LONG = [(2, 3, 64, 2), (3, 2, 64, 3), (3, 3, 64, 3), (3, 3, 64, 4), (4, 2, 64, 4), (4, 3, 64, 4)]
+LONG = [(2, 3, 64, 2), (3, 3, 64, 3), (4, 3, 64, 4)]
 PAIR = (1, 2, 3)  # D, d, T of a two-layer network for pairwise_max
 LONGER = 1024
 RESULTS = Path(__file__).parent / "results"
@@ -189,6 +191,9 @@ def row(network: Any, T: int, options: argparse.Namespace, rivals: bool) -> dict
         "processor_seconds": used,
         "largest_target": float(target(corners)),
     }
+    if network.config.layers == 2:  # what layer after layer gives on the whole box, before anything is split
+        ends = (np.full(target.dim, end) for end in target.domain)
+        found["unsplit"] = split(copy.deepcopy(network).double(), target, T, *ends, seconds=0.0).bound
     if not rivals:
         return found
     lirpa = Lirpa(network, target, T)
@@ -215,17 +220,18 @@ def main() -> None:
     except ImportError:
         version = None
     results = [result for result in fit_many(runs(), options.store, keep_weights=True) if result is not None]
-    rows = []
+    about = provenance(("numpy", "torch", "scipy"))
+    about |= {"command": about["command"].partition(" --lirpa")[0]}
+    made = {"provenance": about, "auto_LiRPA": version}
+    made |= {"splitting_seconds": options.splitting, "search_seconds": options.seconds}
+    rows: list[dict[str, Any]] = []
     for result in results:
         network = result.network()
         T = int(network.header["T"])
         for length in (T,) if T < 64 else (T, LONGER):
             rows.append({**row(network, length, options, version is not None and T < 64), "nmse": result.best})
             print({k: v for k, v in rows[-1].items() if not k.endswith("_seconds")}, flush=True)
-    about = provenance(("numpy", "torch", "scipy"))
-    about |= {"command": about["command"].partition(" --lirpa")[0]}
-    times = {"splitting_seconds": options.splitting, "search_seconds": options.seconds}
-    write_json(RESULTS / "proofs_table.json", {"provenance": about, "auto_LiRPA": version, **times, "rows": rows})
+            write_json(RESULTS / "proofs_table.json", {**made, "rows": rows})
 
 
 if __name__ == "__main__":

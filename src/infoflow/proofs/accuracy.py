@@ -85,15 +85,16 @@ EMPTY = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
 Entry = tuple[float, int, np.ndarray, np.ndarray, int, int]  # -mass, number, tokens, counts, free places, their limit
 
 
-def prove(net: Tabled, law: Law, seconds: float, depth: int | None = None) -> Share:
+def prove(net: Tabled, law: Law, seconds: float, depth: int | None = None, most: float = math.inf) -> Share:
     """Bound the accuracy on the largest token. `depth` splits no group beyond that many fixed tokens; without it the
-    open group with the most sequences is split next, until the time is up or nothing is open."""
+    open group with the most sequences is split next, until the time is up, `most` groups were bounded or nothing is
+    open."""
     begin = time.monotonic()
     right: int | float = 0
     wrong: int | float = 0
     made = 0
     heap: list[Entry] = [(0.0, 0, *EMPTY, law.T, net.size)]
-    while heap and (not made or time.monotonic() - begin < seconds):
+    while heap and (not made or time.monotonic() - begin < seconds) and made < most:
         if depth is not None and len(heap[0][2]) >= depth:
             break
         fixed = len(heap[0][2])

@@ -33,17 +33,38 @@ CLOSE = 0.01  # the search ends when the bound is within this share of the large
 ALLOWANCE = 1e-12  # per unit of absolute value summed: far above gamma_n for the n < 2000 terms of a node's sum
 MOST_NODES = 10**6
 UNBALANCED = 1e-9  # a larger rest of the balance that weak duality asks for costs the convexity cuts
+FIRST_ROUNDS, ROUNDS = 8, 2  # programs of the first node and of every other, while pieces join
+WORTH = 2e-3  # share of the bound that a piece must cut off to join
 THIN = 1e-4  # a unit whose line is off by less than this share of the bound gets no variable of its own
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """One sign and one output: maximise sign g(m) + shift + sum_i min_r (slopes_ir' m + constants_ir)."""
+    """One sign and one output: maximise sign g(m) + shift + sum_i min_r (slopes_ir' m + constants_ir).
+
+    The programs use the pieces in `active` alone: fewer pieces are a larger function, so every bound holds. A piece
+    that cuts off a program's answer joins them."""
 
     units: Float[np.ndarray, " units"]  # sign * c_j
     shift: float
     pieces: tuple[tuple[np.ndarray, np.ndarray], ...]
     name: str
+    active: tuple[list[int], ...]
+
+    def sharpen(self, m: np.ndarray, least: float) -> bool:
+        """Let in, for every term, the lowest piece at m where it is lower by `least` than those in use."""
+        grown = False
+        for (slopes, constants), used in zip(self.pieces, self.active, strict=True):
+            values = slopes @ m + constants
+            best = int(values.argmin())
+            if values[best] < values[used].min() - least:
+                used.append(best)
+                grown = True
+        return grown
+
+    @property
+    def used(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        return [(s[used], o[used]) for (s, o), used in zip(self.pieces, self.active, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +136,8 @@ def problems(reduced: Reduced, bracketed: Bracketed) -> list[Problem]:
                 pieces.append((-sign * weight * slopes, -sign * weight * ends))
             shift = sign * (float(reduced.constant[o]) - constant)
             name = words if len(bracketed.weight) == 1 else f"{words} (output {o + 1})"
-            found.append(Problem(sign * reduced.output[o], shift, tuple(pieces), name))
+            active = tuple(list(range(reduced.heads + 1)) for _ in pieces)
+            found.append(Problem(sign * reduced.output[o], shift, tuple(pieces), name, active))
     return found
 
 
@@ -179,11 +201,15 @@ def _node(
     low, high = _ranges(space, lo, hi)
     slopes, intercepts = unit_lines(space.reduced.activation, problem.units, low, high)
     split = np.flatnonzero((hi - lo) < (space.ends[1] - space.ends[0]) * (1.0 - 1e-9))
-    program = Program(space, problem, lo, hi, split, slopes, intercepts, low, high, max(reached, 0.0))
-    bound, m = program.solve()
-    if bound is None:
-        return None, -np.inf
-    bound = min(bound, above)
+    for _ in range(FIRST_ROUNDS if np.isinf(above) else ROUNDS):
+        program = Program(space, problem, lo, hi, split, slopes, intercepts, low, high, max(reached, 0.0))
+        bound, m = program.solve()
+        if bound is None:
+            return None, -np.inf
+        above = min(bound, above)
+        if not problem.sharpen(m, WORTH * above / max(1, len(problem.pieces))):
+            break
+    bound = above
     value = value_at(space.reduced, problem, m)
     z = space.reduced.weight @ m + space.reduced.bias
     over = np.min(slopes * z[:, None] + intercepts, 1) - problem.units * ACTS[space.reduced.activation].value(z)
@@ -237,7 +263,7 @@ class Program:
         self.linear = slopes[~bent, 0] @ W[~bent]
         self.constant = problem.shift + float(slopes[~bent, 0] @ b[~bent] + intercepts[~bent, 0].sum())
         self.size = abs(problem.shift) + float(np.abs(slopes[:, 0]) @ np.abs(b) + np.abs(intercepts).sum())
-        groups: list[tuple[np.ndarray, np.ndarray]] = list(problem.pieces)
+        groups: list[tuple[np.ndarray, np.ndarray]] = problem.used
         for j in np.flatnonzero(bent):
             keep = _useful(ends[j])
             groups.append((slopes[j, keep, None] * W[j], slopes[j, keep] * b[j] + intercepts[j, keep]))

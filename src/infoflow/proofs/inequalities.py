@@ -9,8 +9,9 @@ over all T positions. For each of them and for each head k
     r' m_k - H_k <= M <= r' m_k + G_k
 
 (r = a for the first two; G and H of `gaps.py`: H counts k - 1 tokens above the k-th, 0 for a maximum, whose averages
-lie in the hull of the tokens; the value at an argmax has the same constant for r and -r). And M lies between the least
-and the largest r' x of the box. So with c_i > 0 (and the ends swapped for c_i < 0)
+lie in the hull of the tokens; the value at an argmax has the same constant for r and -r). Extrema have tilted ones as
+well, which say more near the sides of the box (`tilts.py`). And M lies between the least and the largest r' x of the
+box. So with c_i > 0 (and the ends swapped for c_i < 0)
 
     net - F <= sup over m of  g(m) - const + sum_i min over ends of (-c_i) (lower end)_i(m),
     F - net <= sup over m of  const - g(m) + sum_i min over ends of c_i (upper end)_i(m):
@@ -18,7 +19,8 @@ and the largest r' x of the box. So with c_i > 0 (and the ends swapped for c_i <
 a sum of the read-out and of concave, piecewise affine functions of the h d numbers m. T enters through G and H alone.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 from jaxtyping import Float
@@ -26,6 +28,7 @@ from jaxtyping import Float
 from infoflow.errors import InfoFlowError
 from infoflow.proofs.gaps import gap, gap_with_margin
 from infoflow.proofs.reduce import Reduced
+from infoflow.proofs.tilts import tilted_gap, tilts
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import TreeScore
 from infoflow.targets.target import Target
@@ -34,7 +37,9 @@ from infoflow.targets.terms import Extremum, KthLargest, Term, ValueAtExtremum
 
 @dataclass(frozen=True, eq=False)
 class Between:
-    """One value of the target: lower affine functions of m <= M <= upper ones, rows (slope over h d, constant)."""
+    """One value of the target: lower affine functions of m <= M <= upper ones, rows (slope over h d, constant).
+
+    The first rows are those of the heads and of the box; tilted ones follow."""
 
     lower: tuple[Float[np.ndarray, "pieces hd"], Float[np.ndarray, " pieces"]]
     upper: tuple[Float[np.ndarray, "pieces hd"], Float[np.ndarray, " pieces"]]
@@ -118,7 +123,8 @@ def _brackets(
         G = [gap(sign * a, q, T - 1.0, widths, e) for q, e in queries]
         zero = [0.0] * len(G)
         both = (G, zero) if term.kind == "max" else (zero, G)
-        return [(_between(a, *both, low, high, name), shift)]
+        between = _between(a, *both, low, high, name)
+        return [(_tilted(between, a, sign, reduced, T, (low, high)), shift)]
     assert isinstance(term, ValueAtExtremum)
     a, _ = _linear(term.extremum)
     a = a if term.extremum.kind == "max" else -a
@@ -131,6 +137,24 @@ def _brackets(
         )
         found.append((_between(r, G, H, low, high, f"{name}_{j + 1}"), shift))
     return found
+
+
+def _tilted(
+    between: Between, a: np.ndarray, sign: float, reduced: Reduced, T: int, box: tuple[np.ndarray, np.ndarray]
+) -> Between:
+    """The same with the tilted gaps of `tilts.py`: sign M <= (sign a + lambda)' m_k + kappa, sign -1 for a minimum."""
+    h, d = reduced.heads, reduced.dim
+    rows, ends = [], []
+    for k, tilt in product(range(h), tilts(a)):
+        kappa = tilted_gap(sign * a, tilt, reduced.queries[k], T - 1.0, *box, reduced.query_error[k])
+        rows.append(np.zeros(h * d))
+        rows[-1][k * d : (k + 1) * d] = a + sign * tilt
+        ends.append(sign * kappa)
+    if not rows:
+        return between
+    slopes, constants = between.upper if sign > 0 else between.lower
+    more = np.vstack([slopes, rows]), np.concatenate([constants, ends])
+    return replace(between, upper=more) if sign > 0 else replace(between, lower=more)
 
 
 def _linear(term: Extremum) -> tuple[np.ndarray, float]:
