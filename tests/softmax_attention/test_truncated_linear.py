@@ -185,3 +185,10 @@ def test_wrong_shapes_and_sizes_of_x():
         head.explicit(torch.zeros(2, 4, dtype=F64))
     with pytest.raises(InfoFlowError, match="use fast"):
         truncated_linear([1.0], 0.0, 0.0, 1.0, p=10_000).explicit(torch.zeros(1, 1, dtype=F64))
+
+
+def test_an_absurd_number_of_anchors_is_probed_at_its_ends():
+    """A damaged file named a p beyond int64: the attack ended in a traceback."""
+    points = probes_of_interval(0.0, 1.0, 2**70, 0.0, 1.0)
+    assert points.isfinite().all()
+    assert points.max() >= 2.0**69

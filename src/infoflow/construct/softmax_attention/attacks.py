@@ -17,7 +17,8 @@ def probes_of_interval(first: float, spacing: float, p: int, a: float, b: float)
     if p <= LIMIT:
         k = torch.arange(-2, p + 2, dtype=torch.float64)
     else:
-        k = torch.cat([torch.arange(-2, LIMIT // 2), torch.arange(p - LIMIT // 2, p + 2)]).to(torch.float64)
+        near = torch.arange(-2, LIMIT // 2, dtype=torch.float64)
+        k = torch.cat([near, float(p) + torch.arange(-(LIMIT // 2), 2)])  # a file may name a p beyond int64
     anchors = first + spacing * k
     shifts = torch.tensor([0, 0.5, 0.25, 0.75, 0.499, 0.501, 0.001, 0.999], dtype=torch.float64) * spacing
     points = (anchors[:, None] + shifts).reshape(-1)
