@@ -429,6 +429,7 @@ def main() -> None:
     from lab_tables import recorded as lab_recorded
     from label_tables import TABLES as labels
     from outside_tables import TABLES as outside
+    from planted_tables import TABLES as planted
     from probe_tables import TABLES as probes
     from proof_tables import TABLES as proofs
     from rank_one_tables import TABLES as rank_one
@@ -436,7 +437,8 @@ def main() -> None:
     from web_data import texts as web_texts
     from web_tables import TABLES as web
 
-    TABLES.update(book | build | infosets | papers | labels | outside | probes | proofs | rank_one | verdicts | web)
+    own = book | build | infosets | papers | labels | outside | planted | probes | proofs | rank_one | verdicts | web
+    TABLES.update(own)
     stale = []
     for page in pages():
         text = page.read_text(encoding="utf-8")
