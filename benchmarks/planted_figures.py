@@ -69,7 +69,7 @@ def twins(payload: dict[str, Any]) -> None:
             axis.scatter(
                 [job[key] for job in jobs], [row + lift] * len(jobs), s=26, color=colour, alpha=0.7, label=label
             )
-    axis.axvline(payload["found_from"], color=GOAL, lw=1, ls="--")
+    axis.axvline(payload["found_from"], color=style.MUTED, lw=1, ls="--")
     axis.text(
         payload["found_from"] - 0.005, len(families) - 0.4, "counts as found", ha="right", va="bottom", fontsize=8
     )
