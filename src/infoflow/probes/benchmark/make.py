@@ -1,10 +1,11 @@
 """Make the networks of a benchmark: compile, plant circuits, disguise, check the truth again, write.
 
-DIR/index.json               what is there: numbers, seed, whether a part is hidden
+DIR/asked.json                   count, seed and a fingerprint of the salt; written first
+DIR/index.json                   what is there: numbers, seed, whether a part is hidden; written last
 DIR/networks/0007.safetensors    the model (float32), a plain `infoflow.nn.Transformer`
 DIR/inputs/0007.safetensors      X (64, T, d) to run it on; where there are symbols, `symbols`; `quantities`, the
                                  numbers whose directions are asked for, at every token
-DIR/truth/0007.json          the truth; not written for the hidden part
+DIR/truth/0007.json              the truth; not written for the hidden part
 """
 
 import json
@@ -35,6 +36,7 @@ from infoflow.probes.benchmark.truth import OUT, Direction, Node, Truth, join, w
 from infoflow.probes.benchmark.union import union
 from infoflow.progress import Progress
 from infoflow.provenance import provenance
+from infoflow.reading import json_of
 
 DOCUMENTS = 64
 WORTH = 32  # networks from which on more processes are worth their start
@@ -250,6 +252,7 @@ def make_benchmark(folder: Path, count: int, seed: int, salt: str | None, first:
             f"expected at most {len(asked)} networks of {len({o.group for o in asked})} groups, got {count}."
         )
     asked = asked[:first]
+    _claim(folder, {"version": 1, "count": count, "seed": seed, "salt": salt and f"{number_of('salt', salt):x}"})
     tasks = [(order, folder) for order in asked if not _there(order, folder)]
     with Progress("planting", len(asked), before=len(asked) - len(tasks)) as bar:
         for done, _ in enumerate(_mapped(tasks), len(asked) - len(tasks) + 1):
@@ -260,6 +263,17 @@ def make_benchmark(folder: Path, count: int, seed: int, salt: str | None, first:
     }  # fmt: skip
     write_json(folder / "index.json", index)
     return index
+
+
+def _claim(folder: Path, wanted: dict[str, Any]) -> None:
+    """Say at once whose folder this is: a call with another seed, count or salt must not mix its networks in."""
+    path = folder / "asked.json"
+    if path.exists() and json_of(path, "what a benchmark was asked for") != wanted:
+        raise InfoFlowError(
+            f"expected an empty folder or one of the same count, seed and salt, {folder} holds another benchmark; "
+            "give another folder."
+        )
+    write_json(path, wanted)
 
 
 def _there(order: Order, folder: Path) -> bool:
