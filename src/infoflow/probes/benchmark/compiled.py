@@ -25,6 +25,7 @@ class Compiled:
     target: Target
     network: Transformer
     truth: Truth
+    select: tuple[Edge, ...]  # edges that decide which token is read and bring nothing of their own to the output
 
 
 def sample(target: Target, number: int, T: int, rng: np.random.Generator) -> Float[np.ndarray, "number T d"]:
@@ -57,7 +58,9 @@ def compiled(spelling: str, T: int, eps: float, heads: tuple[int, ...], causal: 
     arch = Architecture(heads, positions="additive" if placed else "none", mask="causal" if causal else "none")
     network: Any = build(target, T, eps, arch=arch)
     layout = lay_out(target, T, arch)
-    return Compiled(target, network, _truth(network, layout, target, T))
+    jobs = [job for jobs in layout.jobs for job in jobs]
+    choosing = [job for job in jobs if job.message is not None and layout.form.terms[job.term].reads is not None]
+    return Compiled(target, network, _truth(network, layout, target, T), tuple(_edges(jobs, layout, choosing)))
 
 
 def _truth(network: Transformer, layout: Layout, target: Target, T: int) -> Truth:
@@ -110,10 +113,10 @@ def _tied_rows(network: Transformer, X: torch.Tensor) -> list[np.ndarray]:
     return found
 
 
-def _edges(jobs: list[Job], layout: Layout) -> list[Edge]:
+def _edges(jobs: list[Job], layout: Layout, senders: list[Job] | None = None) -> list[Edge]:
     """A message into vertex p feeds whoever uses the score of p: the message to its parent, or the read of a root."""
     edges: list[Edge] = []
-    for job in jobs:
+    for job in jobs if senders is None else senders:
         node = (job.layer, job.head)
         if job.message is None:
             edges.append((node, OUT))

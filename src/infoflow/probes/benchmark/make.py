@@ -32,7 +32,7 @@ from infoflow.probes.benchmark.compiled import Compiled, compiled, sample
 from infoflow.probes.benchmark.disguise import disguised
 from infoflow.probes.benchmark.engine import Engine, nmse
 from infoflow.probes.benchmark.plant import Planting
-from infoflow.probes.benchmark.truth import OUT, Direction, Node, Truth, join, widened
+from infoflow.probes.benchmark.truth import OUT, Direction, Edge, Node, Truth, join, widened
 from infoflow.probes.benchmark.union import union
 from infoflow.progress import Progress
 from infoflow.provenance import provenance
@@ -66,6 +66,7 @@ class Base:
     truth: Truth
     draw: Callable[[int, int], np.ndarray]
     function: Callable[[np.ndarray], np.ndarray]
+    select: tuple[Edge, ...] = ()  # edges that only choose what is read
     symbols: int = 0  # of the circuits, one-hot coordinates that end in front of the last
 
 
@@ -75,14 +76,18 @@ def base(order: Order) -> Base:
     eps = float(rng.choice(EPS)) if g.name not in SMALL else min(EPS)
     made = compiled(g.spelling(int(rng.integers(1000))), g.T, eps, g.heads, g.causal, g.placed)
     about = {
-        "target": made.target.spelling, "family": g.name, "T": g.T, "heads": list(g.heads), "causal": g.causal,
+        "target": made.target.spelling, "family": g.name, "T": g.T, "layout": list(g.heads), "causal": g.causal,
         "eps": eps, "disguise": order.disguise, "strength": order.strength, "hidden": order.hidden,
     }  # fmt: skip
     made.network.header = {}
     truth = replace(made.truth, about=about)
     if order.disguise not in NEED_CIRCUITS and rng.random() < PURE:
         return Base(
-            made.network, truth, lambda n, s: sample(made.target, n, g.T, np.random.default_rng(s)), _shaped(made)
+            made.network,
+            truth,
+            lambda n, s: sample(made.target, n, g.T, np.random.default_rng(s)),
+            _shaped(made),
+            made.select,
         )
     return _planted(order, made, truth, rng)
 
@@ -124,7 +129,7 @@ def _planted(order: Order, made: Compiled, truth: Truth, rng: np.random.Generato
         return y
 
     known = join(truth, planting.truth(gains), made.network.config.heads, made.network.config.embed)
-    return Base(network, widened(known, network.config.embed), draws, function, written.count)
+    return Base(network, widened(known, network.config.embed), draws, function, made.select, written.count)
 
 
 def _backup(circuits: list[Circuit], layers: int) -> list[Circuit]:
@@ -196,7 +201,7 @@ def _inputs(start: Base, order: Order) -> dict[str, Tensor]:
 @torch.no_grad()
 def _sets(start: Base, X: Tensor) -> list[list[int]]:
     """Per document the positions (1-based) whose tokens the output holds: from the read-out back along the edges, every
-    head at the keys it attends to (weight at least a tenth)."""
+    head at the keys it attends to (weight at least a tenth). Tokens that only choose which one is read do not count."""
     seen = Engine(start.network).run(X.double())
     T = X.shape[1]
     found = torch.zeros(len(X), T, dtype=torch.bool)
@@ -206,7 +211,7 @@ def _sets(start: Base, X: Tensor) -> list[list[int]]:
         keys = attended.any(1)
         found.logical_or_(keys)
         for feeder, receiver in start.truth.edges:
-            if receiver == node:
+            if receiver == node and (feeder, receiver) not in start.select:
                 follow(feeder, torch.cat([keys, torch.zeros(len(X), 1, dtype=torch.bool)], 1))
 
     cls = torch.zeros(len(X), T + 1, dtype=torch.bool)

@@ -22,6 +22,7 @@ from infoflow.probes.row_labels import layered, row_labels
 Answers = dict[str, dict[str, Any]]  # method -> answer
 RIDGE = 1e-4
 HALF = 0.5
+DRAWN = 4  # other documents a token is taken from
 PAIRED = 40  # documents for heads and edges: half of them give what the other half is patched with
 
 
@@ -169,17 +170,18 @@ def _sets(seen: Seen) -> Answers:
 
 @torch.no_grad()
 def _content_sets(engine: Engine, X: Tensor, run: Pass, threshold: float = 0.01) -> Tensor:
-    """Token s is inside when, with all patterns held, its values from another document move the output: by more than
-    `threshold` of the sum of these movements over all tokens."""
+    """Token s is inside when, with all patterns held, what stands there in other documents moves the output: by more
+    than `threshold` of the sum of these movements over all tokens."""
     B, T, _ = X.shape
     moved = torch.zeros(B, T)
-    for s in range(T):
-        changed = X.clone()
-        changed[:, s] = X.roll(1, 0)[:, s]
-        x = engine.model.embed(changed)
-        for l in range(engine.layers):
-            x = engine.behind(l, x, _held(engine, l, x, run.weights[l]))
-        moved[:, s] = (x - run.output).square().sum(-1)
+    for draw in range(1, DRAWN + 1):
+        for s in range(T):
+            changed = X.clone()
+            changed[:, s] = X.roll(draw, 0)[:, s]
+            x = engine.model.embed(changed)
+            for l in range(engine.layers):
+                x = engine.behind(l, x, _held(engine, l, x, run.weights[l]))
+            moved[:, s] += (x - run.output).square().sum(-1)
     return moved >= threshold * moved.sum(1, keepdim=True).clamp(min=1e-30)
 
 
