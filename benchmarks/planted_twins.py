@@ -39,7 +39,7 @@ def main() -> None:
     report = {
         "what": "trained twins of constructions, T=8, head by head",
         "asked": len(asked),
-        "trained": len(rows),
+        "finished": len(rows),
         "found_from": FOUND,
         "recipe": RECIPE.identity(),
         "twins": rows,
