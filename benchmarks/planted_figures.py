@@ -23,7 +23,8 @@ def by_strength(payload: dict[str, Any]) -> None:
     )
     made, axes = style.figure(9.6, 4.4, columns=2, sharey=True)
     for axis, (task, key, title) in zip(axes, panels, strict=True):
-        for number, (name, tasks) in enumerate(payload["methods"].items()):
+        answering = [(name, tasks) for name, tasks in payload["methods"].items() if task in tasks]
+        for number, (name, tasks) in enumerate((n, t) for n, t in answering if key in next(iter(t[task].values()))):
             found = tasks.get(task, {})
             points = [(k, found[level][key]) for k, level in enumerate(LEVELS) if key in found.get(level, {})]
             points = [(k, value) for k, value in points if value["value"] is not None]
@@ -47,7 +48,7 @@ def by_strength(payload: dict[str, Any]) -> None:
         axis.set_xticks(range(len(LEVELS)), list(LEVELS.values()))
         axis.set_xlabel("error the disguise adds to the function (NMSE)")
         axis.set_ylim(0, 1.04)
-        axis.legend(loc="lower left", fontsize=7)
+        axis.legend(loc="center right", bbox_to_anchor=(1.0, 0.72), fontsize=7)
     axes[0].set_ylabel("score (1 = the planted truth)")
     style.save(made, ROOT / "docs/figures/planted_methods", ("svg",))
 
