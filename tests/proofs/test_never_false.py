@@ -80,5 +80,5 @@ def test_no_bound_is_below_a_grid(data: st.DataObject) -> None:
     with torch.no_grad():
         values = network(torch.from_numpy(grid)).numpy()
     reduced = reduce(network)
-    assert np.abs(reduced(reduced.averages(grid))[:, 0] - values).max() <= reduced.rounding(1.0)[0]
+    assert np.abs(reduced(reduced.averages(grid))[:, 0] - values).max() <= reduced.rounding(1.0, T)[0]
     assert float(np.abs(values - target(grid)).max()) <= proved(network, target, T, most=40)
