@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import infoflow as iflow
 from infoflow import targets as it
 from infoflow.certificates.attack import Region, attack, starts
+from infoflow.compiler.compile import counted_share
 from infoflow.compiler.verification import read
 from infoflow.compiler.writer import largest_weight
 from infoflow.flow.layout import lay_out
@@ -243,3 +244,10 @@ def test_what_a_read_needs():
         ValueAtExtremum(Extremum(it.NormOfSum(3, 1)), Polynomial.identity(1))
     with pytest.raises(iflow.InfoFlowError, match="longer sequence"):
         it.recall()(np.zeros((1, 3)))
+
+
+def test_a_length_nobody_can_count_to_is_answered_at_once():
+    F = it.value_at_argmax(d=2, margin=0.1)
+    F.check_length(10**15)
+    assert counted_share(F, 10**9) == {}
+    assert 0.0 < counted_share(F, 8)["share of sampled inputs that count"] < 1.0

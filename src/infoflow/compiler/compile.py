@@ -75,10 +75,10 @@ def promises_of(target: Target) -> tuple[str, ...]:
 
 def counted_share(target: Target, T: int, draws: int = 4096) -> dict[str, float]:
     """The share of inputs drawn from the target's own sampler that its certificates speak of, by name; measured. Empty
-    where they speak of all."""
-    if not target.condition:
+    where they speak of all, and where one input is larger than what is drawn for a measurement."""
+    rows = min(draws, DRAWN // (T * target.dim))
+    if not target.condition or not rows:
         return {}
-    rows = max(1, min(draws, DRAWN // (T * target.dim)))
     return {"share of sampled inputs that count": float((target.slack(target.sample(rows, T, seed=0)) >= 0).mean())}
 
 

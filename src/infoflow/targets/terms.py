@@ -184,11 +184,12 @@ class ValueAtExtremum:
     def check_length(self, T: int) -> None:
         """Refuse a length at which a restricted vertex has no position."""
         self.extremum.check_length(T)
-        positions = self.extremum.ranges(T)[self.vertex]
-        if not (min(positions) + self.shift >= 0 and max(positions) + self.shift < T):
+        positions = self.extremum.ranges(T)[self.vertex]  # sorted, and a range where T is large
+        first, last = positions[0], positions[-1]
+        if not (first + self.shift >= 0 and last + self.shift < T):
             raise InfoFlowError(
                 f"expected position sets whose every position p has a token at p{self.shift:+d} among T={T}, "
-                f"got positions {min(positions) + 1} to {max(positions) + 1}; leave out the ends."
+                f"got positions {first + 1} to {last + 1}; leave out the ends."
             )
 
     def search_seconds(self, T: int) -> float:
