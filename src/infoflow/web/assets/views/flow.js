@@ -141,7 +141,7 @@ function verdict(flow) {
   const needs = needed.length === 1 ? `token ${needed[0]}` : needed.length > 8 ? `${needed.length} tokens` : `tokens ${listed(needed)}`;
   const price = `the framework expects a number of parameters that grows like (1/ε)^(${flow.exponent}) with the error ε asked for`;
   const end = missing.length ? `It misses ${missing.length > 1 ? "tokens" : "token"} ${listed(missing)}.`
-    : flow.exponent === "0" ? "So this architecture can compute it."
+    : flow.exponent === "0" ? "So all that the answer needs arrives."
     : flow.note ? `Taking in everything is dear: ${price}.` : `It can be computed, but the embedding is small for so many tokens: ${price}.`;
   const kind = missing.length ? "bad" : flow.exponent === "0" ? "ok" : "open";
   return el("div", {},
