@@ -74,7 +74,8 @@ def scatter(cells: list[dict[str, Any]]) -> "Figure":
     axes.set(
         xscale="log", yscale="log", xlabel="forecast NMSE, before training", ylabel="trained NMSE, median of seeds"
     )
-    axes.set_title("A point is one network; on the line the forecast was right,\nbetween the dotted lines within a factor of 5", loc="left")
+    words = "A point is one network; on the line the forecast was right,\nbetween the dotted lines within a factor of 5"
+    axes.set_title(words, loc="left")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
     return made
 
