@@ -27,7 +27,7 @@ from infoflow.report.style import save
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "results/forecast"
-CELLS, FLOORS = FOLDER / "calibration.jsonl", FOLDER / "floors.jsonl"
+CELLS, FLOORS, SOFT = (FOLDER / f"{name}.jsonl" for name in ("calibration", "floors", "soft"))
 STARTS = (1, 3)  # of the four that floors.jsonl has: those that `reads.SCALES` still has, which do as well as all four
 
 
@@ -39,11 +39,12 @@ def records() -> list[dict[str, Any]]:
     """The calibration cells: what a forecast may know of each, and what it ended at."""
     cells = {cell.name: cell for cell in drawn("calibration", 48, 0)}
     found = {row["name"]: row for row in lines(FLOORS)}
+    soft = {row["name"]: row["soft"] for row in lines(SOFT)}
     made = []
     for row in lines(CELLS):
         cell, floors = cells[row["name"]], found[row["name"]]
         ends, ways = ([floors[key][start] for start in STARTS] for key in ("floors", "ways"))
-        known = Floors(ends, [way[-1] for way in ways], 1.0, min(ends), [])
+        known = Floors(ends, [way[-1] for way in ways], 1.0, min(ends), [], soft[row["name"]])
         values = quantities(known, cell.target, cell.arch, cell.T, cell.recipe)
         pilot = pilot_quantities([run["best"] for run in row["pilot_0.05"]])
         made.append({"name": row["name"], "family": row["family"], "target": row["target"], "arch": row["arch"],

@@ -1,6 +1,7 @@
 """The floors of drawn cells: what `forecasts/reads.py` finds for each, and how long it takes. The same call goes on.
 
 python benchmarks/forecast_floors.py OUT --cells results/forecast/calibration.jsonl
+python benchmarks/forecast_floors.py OUT --cells results/forecast/calibration.jsonl --soft     without the descents
 python benchmarks/forecast_floors.py results/forecast/NAME_floors.jsonl --part test --targets 27 --seed 1
 """
 
@@ -15,7 +16,7 @@ import torch
 
 from infoflow.forecasts import families
 from infoflow.forecasts.cells import Cell, draw_cells
-from infoflow.forecasts.quantities import find_floors
+from infoflow.forecasts.quantities import find_floors, find_soft
 
 
 def main() -> None:
@@ -25,6 +26,7 @@ def main() -> None:
     parser.add_argument("--targets", type=int, default=48)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cells", type=Path, help="Only those that this file names.")
+    parser.add_argument("--soft", action="store_true", help="Only heads that follow the target's own scores.")
     parser.add_argument("--share", default="0/1", help="2/3: of three processes side by side, this is number 2.")
     parser.add_argument("--seconds", type=float, default=1e9, help="Stop after so much processor time.")
     parser.add_argument("--device", default="cpu")
@@ -38,7 +40,7 @@ def main() -> None:
         for cell in [cell for cell in cells[number::of] if cell.name not in done]:
             if time.process_time() > options.seconds:
                 break
-            file.write(json.dumps(record(cell, options.device)) + "\n")
+            file.write(json.dumps(record(cell, options.device, options.soft)) + "\n")
             file.flush()
 
 
@@ -51,10 +53,13 @@ def drawn(part: str, targets: int, seed: int) -> list[Cell]:
     return draw_cells(part, chosen, targets, seed)
 
 
-def record(cell: Cell, device: str) -> dict[str, Any]:
+def record(cell: Cell, device: str, soft: bool = False) -> dict[str, Any]:
     began = time.process_time()
-    found = find_floors(cell.target, cell.arch, cell.T, cell.recipe.encoder == "mlp", device)
-    return {"name": cell.name, **asdict(found), "seconds": round(time.process_time() - began, 2)}
+    question = cell.target, cell.arch, cell.T, cell.recipe.encoder == "mlp", device
+    found = (
+        {"soft": [float(f"{error:.4g}") for error in find_soft(*question)]} if soft else asdict(find_floors(*question))
+    )
+    return {"name": cell.name, **found, "seconds": round(time.process_time() - began, 2)}
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from infoflow.forecasts.registered import judged
 from infoflow.forecasts.registered_report import report, write_report
 from infoflow.forecasts.scores import line, others_mean, rank_correlation, score
 
+RECORDED = Path(__file__).parents[2] / "results/forecast"
+
 
 def test_a_factor_is_the_larger_of_both_ratios() -> None:
     errors = np.log10([1e-3, 1e-2, 1e-1, 1.0])
@@ -60,6 +62,9 @@ def registration(folder: Path, trained: int) -> None:
     (folder / "registered.json").write_text(json.dumps(payload))
     (folder / "registered.jsonl").write_text("\n".join(map(json.dumps, rows[:trained])))
     (folder / "registered_floors.jsonl").write_text("\n".join(map(json.dumps, floors)))
+    (folder / "registered_calibration.json").write_text((RECORDED / "registered_calibration.json").read_text())
+    few = [{"name": row["name"], "quarter_T": [0.1], "quarter_width": [row["full"][0]["test"]]} for row in rows[:6]]
+    (folder / "registered_smaller.jsonl").write_text("\n".join(map(json.dumps, few)))
 
 
 def test_registered_forecasts_are_scored_beside_their_rivals(tmp_path: Path) -> None:
@@ -72,6 +77,9 @@ def test_registered_forecasts_are_scored_beside_their_rivals(tmp_path: Path) -> 
     assert found["coverage"] == 1.0
     assert all(goal["met"] for goal in found["goals"]["theory"].values())
     assert {"theory and pilot", "nearest calibration cell", "verdict (target left out)"} <= set(rows)
+    assert rows["... at a quarter of the width (6 cells)"]["spearman"] == 1.0
+    assert rows["the same cell at a quarter of T, trained (6 cells)"]["spearman"] == 0.0
+    assert rows["a quarter of the run itself, an ensemble of learning curves"]["spearman"] == 1.0
     assert "4 not trained yet" in (tmp_path / "out/table.md").read_text()
     assert (tmp_path / "out/forecast_against_trained.svg").is_file()
 

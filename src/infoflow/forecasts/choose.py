@@ -8,7 +8,7 @@ from infoflow import arguments
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.forecasts.forecast import Forecast, forecast
-from infoflow.report.shown import Shown
+from infoflow.report.html import Shown
 from infoflow.targets import PositionSum, Target
 from infoflow.targets.named import TargetLike, target_of
 from infoflow.train.recipe import Recipe
@@ -60,15 +60,15 @@ def choose(target: TargetLike, T: int, parameters: int, recipe: Recipe | None = 
     """
     target, recipe = target_of(target), recipe or Recipe()
     budget, layers = arguments.integer("parameters", parameters), arguments.integer("layers", layers)
-    candidates = list(_candidates(target, T, budget, layers))
-    if not candidates:
+    tried = list(candidates(target, T, budget, layers))
+    if not tried:
         raise InfoFlowError(f"expected a budget that one head fits in, got {budget} parameters; allow more.")
-    found = [_candidate(forecast(target, arch, T, recipe), target) for arch in candidates[:MOST]]
+    found = [_candidate(forecast(target, arch, T, recipe), target) for arch in tried[:MOST]]
     ranked = tuple(sorted(found, key=lambda candidate: candidate.nmse))
     return Choice(target.spelling, T, recipe.total_steps, budget, ranked)
 
 
-def _candidates(target: Target, T: int, budget: int, layers: int) -> Iterator[Architecture]:
+def candidates(target: Target, T: int, budget: int, layers: int) -> Iterator[Architecture]:
     """Heads in each layer from one to two more than there are terms, few layers first; fewer heads in later layers are
     left to `plan` without a forecast."""
     terms = min(len(target.terms), 6)

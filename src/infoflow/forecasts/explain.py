@@ -6,7 +6,7 @@ from typing import Any
 from infoflow.architecture import Architecture
 from infoflow.forecasts.forecast import Forecast, checked, from_floors
 from infoflow.forecasts.quantities import find_floors
-from infoflow.report.shown import Shown
+from infoflow.report.html import Shown
 from infoflow.targets import Target
 from infoflow.targets.named import TargetLike, target_of
 from infoflow.train.recipe import Recipe

@@ -12,9 +12,9 @@ from infoflow.forecasts.cells import EPOCHS, USUAL, WIDTHS
 from infoflow.forecasts.model import Calibrated, calibrated
 from infoflow.forecasts.pilots import pilot_quantities, run_pilot
 from infoflow.forecasts.proved import Proved, proved_floor
-from infoflow.forecasts.quantities import NAMES, PILOT_NAMES, find_floors, quantities
+from infoflow.forecasts.quantities import PILOT_NAMES, find_floors, quantities
 from infoflow.forecasts.reads import Floors
-from infoflow.report.shown import Shown
+from infoflow.report.html import Shown
 from infoflow.targets import Target
 from infoflow.targets.named import TargetLike, target_of
 from infoflow.train.recipe import Recipe
@@ -148,11 +148,19 @@ def checked(target: Target, arch: Architecture | str, T: int) -> Architecture:
 
 
 def from_floors(
-    found: Floors, target: Target, arch: Architecture, T: int, recipe: Recipe, pilot: list[float] | None = None
+    found: Floors,
+    target: Target,
+    arch: Architecture,
+    T: int,
+    recipe: Recipe,
+    pilot: list[float] | None = None,
+    calibration: str = "",
 ) -> Forecast:
-    """The forecast that follows from floors (and a pilot's errors): what is left is arithmetic."""
-    model = calibrated(pilot is not None)
-    row = quantities(found, target, arch, T, recipe) + (pilot_quantities(pilot) if pilot is not None else [])
+    """The forecast that follows from floors (and a pilot's errors): what is left is arithmetic. Without the text of
+    another calibration it is that of the package."""
+    model = calibrated(pilot is not None, calibration)
+    row = quantities(found, target, arch, T, recipe, model.names)
+    row += pilot_quantities(pilot) if pilot is not None else []
     here = model(row)
     proved = proved_floor(target, arch, T, recipe.encoder == "mlp")
     least = proved.bound if proved is not None else 0.0
@@ -176,8 +184,8 @@ def from_floors(
 
 
 def _parts(found: Floors, row: list[float], nmse: float, model: Calibrated) -> Parts:
-    sharper = 10 ** model(_changed(row, "steps", math.log10(MOST_STEPS))).middle
-    wider = 10 ** model(_changed(row, "width", math.log10(max(WIDTHS)))).middle
+    sharper = 10 ** model(_changed(model, row, "steps", math.log10(MOST_STEPS))).middle
+    wider = 10 ** model(_changed(model, row, "width", math.log10(max(WIDTHS)))).middle
     least = found.floor
     stuck = sorted(end for end in found.ends if end > max(STUCK * min(found.ends), LEARNT))
     luck = Luck(len(stuck) / len(found.ends), stuck[len(stuck) // 2] if stuck else None)
@@ -188,13 +196,13 @@ def _curve(row: list[float], model: Calibrated) -> tuple[tuple[int, float, float
     points = []
     for epochs in (6, 10, 20, 40, 60, 120, 240):
         steps = epochs * USUAL.steps_per_epoch
-        here = model(_changed(row, "steps", math.log10(steps)))
+        here = model(_changed(model, row, "steps", math.log10(steps)))
         points.append((steps, 10**here.middle, 10**here.low, 10**here.high))
     return tuple(points)
 
 
-def _changed(row: list[float], name: str, value: float) -> list[float]:
-    place = NAMES.index(name)
+def _changed(model: Calibrated, row: list[float], name: str, value: float) -> list[float]:
+    place = model.names.index(name)
     return [*row[:place], value, *row[place + 1 :]]
 
 
@@ -208,7 +216,7 @@ def _outside(row: list[float], arch: Architecture, recipe: Recipe, model: Calibr
     least, most = model.calibration.quantities.min(0), model.calibration.quantities.max(0)
     words = [
         f"{name} is outside what was calibrated"
-        for name, value, low, high in zip((*NAMES, *PILOT_NAMES), row, least, most, strict=False)
+        for name, value, low, high in zip((*model.names, *PILOT_NAMES), row, least, most, strict=False)
         if not low - 0.02 <= value <= high + 0.02
     ]
     other = [

@@ -6,8 +6,8 @@ kernel ridge regression on the cells of `calibration.json`. With z the standardi
     k(z, w) = exp(-|z - w|^2 / 2 m L) + <z, w> / 10 m,
     log10 NMSE = mean + sum_i c_i k(z, z_i),   (K + r I) c = y - mean,
 
-smooth where cells are near and linear far from all of them. A floor of at least 10^BELIEVED is taken at its word: the
-forecast is at least HELD times it.
+smooth where cells are near and linear far from all of them. The first quantity is log10 of a floor; one of at least
+10^BELIEVED is taken at its word: the forecast is at least HELD times it.
 
 The interval is conformal. A cell's miss is its error less the forecast of a model that never saw its family of targets.
 An interval reaches from the 0.1 to the 0.9 quantile of the misses of the NEAREST cells, times the factor with which
@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from infoflow.forecasts.quantities import NAMES, PILOT_NAMES
+from infoflow.errors import InfoFlowError
 
 RIDGE, REACH, LINEAR = 0.1, 2.0, 0.1  # r, L and the weight of the linear part
 NEAREST = 80  # cells whose misses make the interval
@@ -107,7 +107,7 @@ class Model:
     def __call__(self, quantities: np.ndarray) -> np.ndarray:
         z = (quantities - self.mean) / self.deviation
         found = self.middle + _kernel(z, self.known) @ self.weights
-        least = quantities[:, NAMES.index("least floor")]
+        least = quantities[:, 0]
         return np.minimum(np.where(least >= BELIEVED, np.maximum(found, least + math.log10(HELD)), found), HIGHEST)
 
     def nearest(self, quantities: np.ndarray) -> np.ndarray:
@@ -138,11 +138,16 @@ class Estimate:
 
 
 class Calibrated:
-    """The model fitted to all cells, with the misses of the models that left families out."""
+    """The model fitted to all cells, with the misses of the models that left families out; `names` are those of the
+    theory's quantities, which it takes first."""
 
-    def __init__(self, calibration: Calibration, cells: list[dict[str, Any]], widening: float) -> None:
-        self.calibration, self.cells, self.widening = calibration, cells, widening
-        self.model = calibration.model()
+    def __init__(self, payload: dict[str, Any], pilot: bool) -> None:
+        self.cells, self.names = payload["cells"], tuple(payload["quantities"])
+        rows = np.array([cell["quantities"] + (cell["pilot"] if pilot else []) for cell in self.cells])
+        errors, families = (np.array([cell[name] for cell in self.cells]) for name in ("log10_nmse", "family"))
+        self.calibration = Calibration(rows, errors, families)
+        self.widening = payload["widening"]["pilot" if pilot else "theory"]
+        self.model = self.calibration.model()
 
     def __call__(self, quantities: list[float]) -> Estimate:
         row = np.array(quantities)
@@ -152,13 +157,16 @@ class Calibrated:
         return Estimate(middle, middle + low, min(middle + high, HIGHEST), tuple(int(i) for i in alike[:3]))
 
 
+def shipped() -> str:
+    """The calibration that comes with the package."""
+    return files("infoflow.forecasts").joinpath("calibration.json").read_text(encoding="utf-8")
+
+
 @cache
-def calibrated(pilot: bool = False) -> Calibrated:
-    """From the cells that ship with the package: of theory's quantities alone, or with a pilot's."""
-    payload = json.loads(files("infoflow.forecasts").joinpath("calibration.json").read_text(encoding="utf-8"))
-    assert tuple(payload["quantities"]) == NAMES
-    assert tuple(payload["pilot_quantities"]) == PILOT_NAMES
-    cells = payload["cells"]
-    rows = np.array([cell["quantities"] + (cell["pilot"] if pilot else []) for cell in cells])
-    errors, families = (np.array([cell[name] for cell in cells]) for name in ("log10_nmse", "family"))
-    return Calibrated(Calibration(rows, errors, families), cells, payload["widening"]["pilot" if pilot else "theory"])
+def calibrated(pilot: bool = False, text: str = "") -> Calibrated:
+    """From the cells of a calibration file, without `text` those of the package: of theory's quantities alone, or with
+    a pilot's."""
+    try:
+        return Calibrated(json.loads(text or shipped()), pilot)
+    except (KeyError, ValueError) as error:
+        raise InfoFlowError(f"expected the text of a calibration, got another: {error}.") from None

@@ -1,7 +1,8 @@
 """The quantities of a question that its forecast is made from: floors, steps and sizes, all without units.
 
-None of them names a family of targets: a target enters through its floors, through whether its scores compare several
-tokens, and through its dimension.
+None of them names a family of targets: a target enters through its floors, through what averages over all tokens leave
+(what training can begin from, before any head has a direction), through whether its scores compare several tokens, and
+through the numbers of its terms and of the inner maxima that tokens must fetch for them, against the number of heads.
 """
 
 from math import log10
@@ -11,7 +12,7 @@ import torch
 
 from infoflow import cost
 from infoflow.architecture import Architecture
-from infoflow.forecasts.reads import Floors, floors
+from infoflow.forecasts.reads import Floors, floors, soft
 from infoflow.forecasts.sharpness import soft_error
 from infoflow.forecasts.states import BENT, messages_wanted, states
 from infoflow.targets import Extremum, Target
@@ -35,7 +36,9 @@ NAMES = (
     "width",
     "embedding over d",
     "embedding over what tokens must know",
-    "dimension",
+    "error of uniform averages",
+    "heads over terms",
+    "heads over terms and messages",
 )
 PILOT_NAMES = ("pilot", "best pilot")
 
@@ -44,7 +47,14 @@ def find_floors(target: Target, arch: Architecture, T: int, mlp: bool, device: s
     """The floors of these reads on samples of the target's own law."""
     X, y = _sampled(target, arch, T, SAMPLES, device)
     terms = torch.from_numpy(np.asarray(target.term_values(X))).float().to(device)
-    return floors(states(target, X, arch, mlp, device), y, arch.embeds[-1], terms)
+    plain, told = (states(target, X, arch, mlp, device, telling) for telling in (False, True))
+    return floors(plain, y, arch.embeds[-1], terms, told=told)
+
+
+def find_soft(target: Target, arch: Architecture, T: int, mlp: bool, device: str = "cpu") -> list[float]:
+    """`Floors.soft` alone, without a descent: seven regressions."""
+    X, y = _sampled(target, arch, T, SAMPLES, device)
+    return soft(states(target, X, arch, mlp, device, telling=True), y, arch.embeds[-1])
 
 
 def _sampled(target: Target, arch: Architecture, T: int, count: int, device: str) -> tuple[np.ndarray, torch.Tensor]:
@@ -57,13 +67,26 @@ def _sampled(target: Target, arch: Architecture, T: int, count: int, device: str
     return X, y.unsqueeze(-1) if y.ndim == 1 else y
 
 
-def quantities(found: Floors, target: Target, arch: Architecture, T: int, recipe: Recipe) -> list[float]:
-    """In the order of NAMES; errors, steps and sizes as decimal logarithms."""
-    wanted = messages_wanted(target)
-    values: dict[str, float] = {
+def quantities(
+    found: Floors, target: Target, arch: Architecture, T: int, recipe: Recipe, names: tuple[str, ...] = NAMES
+) -> list[float]:
+    """In the order of `names`; errors, steps and sizes as decimal logarithms."""
+    values = _from_floors(found) | _from_sizes(target, arch, T, recipe)
+    return [float(values[name]) for name in names]
+
+
+def _from_floors(found: Floors) -> dict[str, float]:
+    uniform = {"error of uniform averages": _log(found.soft[0])} if found.soft else {}
+    return uniform | {
         "least floor": _log(min(found.ends)),
         "largest floor": _log(max(found.ends)),
         "least on the way": _log(min(found.ways)),
+    }
+
+
+def _from_sizes(target: Target, arch: Architecture, T: int, recipe: Recipe) -> dict[str, float]:
+    wanted, terms = messages_wanted(target), len(target.terms)
+    return {
         "soft error": soft_error(target, T, INVERSE),
         "steps": log10(recipe.total_steps),
         "several tokens a score": any(isinstance(term, Extremum) and term.arity > 1 for term in target.terms),
@@ -74,9 +97,10 @@ def quantities(found: Floors, target: Target, arch: Architecture, T: int, recipe
         "width": log10(min(arch.widths)),
         "embedding over d": log10(min(arch.embeds) / target.dim),
         "embedding over what tokens must know": log10(arch.embeds[0] / (target.dim + wanted)),
-        "dimension": log10(target.dim),
+        "dimension": log10(target.dim),  # of the first registration's model; later ones do better without it
+        "heads over terms": log10(sum(arch.heads) / terms),
+        "heads over terms and messages": log10(sum(arch.heads) / (terms + wanted)),
     }
-    return [float(values[name]) for name in NAMES]
 
 
 def _log(error: float) -> float:

@@ -7,10 +7,10 @@ error is at least E Var(F | all m), so
     floor = min over W, k, V of  E Var(F | m) / Var F,
 
 a problem in W, k and V alone, whatever T and the widths are. The inner minimum over read-outs is a ridge regression on
-1, m and random GELU features of m, solved exactly at every step; the outer one is descent in W, k, V (variable
-projection: at the inner optimum its coefficients may be held fixed in the gradient). Half of a batch fits, the other
-half is descended on, so the read-out cannot remember. Several starts end in several minima: what they end at is also
-what luck decides in training. The values returned are measured on samples that nothing has seen.
+1, m and random GELU features of m, solved exactly at every step; the outer one is descent in W, k, V
+(variable projection: at the inner optimum its coefficients may be held fixed in the gradient). Half of a batch fits,
+the other half is descended on, so the read-out cannot remember. Several starts end in several minima: what they end
+at is also what luck decides in training. The values returned are measured on samples that nothing has seen.
 
 Descent finds directions fast and sharpness slowly: a read whose key is off by an angle d still returns a value within
 O(d^2) of the maximum once it is sharp, but an average of inverse temperature b is off by O(1/b). So there are two
@@ -20,7 +20,7 @@ descent and for one that is not descended at all, whose heads follow the target'
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from torch import Tensor
 from infoflow.forecasts.states import State
 
 FEATURES = 80  # random GELU features of what the read-out sees
+MULTIPLIED, LARGEST = 8, 20.0  # of those numbers the first, whose products it may have as well, cut off at LARGEST
 FITTED = 800  # samples of a batch for the ridge, and as many for the descent
 RIDGE, LAST_RIDGE = 1e-3, 1e-4  # of each step, and of the last fit, which has more samples
 RATE, GAIN_RATE = 0.1, 0.03  # of the outer descent and of its gains, falling to zero over the second half
@@ -35,7 +36,8 @@ STEPS = 120
 SCALES = (3.0, 1.0)  # of the first scores, one a start
 GAINED = (0.0, 1.0)  # whether a start's gain may grow: sharp reads need it, soft ones are spoilt by it
 FACTORS = (1.0, 5.0, 25.0)  # by which scores are sharpened
-AIMED = 5.0  # deviation of the scores of heads that begin at the target's own
+AIMED = 5.0  # deviation of the scores of heads that follow the target's own
+SOFTENED = (0.0, 0.1, 0.2, 0.5)  # factors below one: what soft reads already tell is what training can begin from
 AIMED_ON = 200  # sequences on which their keys are fitted
 LOOK = 60  # the step at which the error on the way is noted
 
@@ -51,30 +53,46 @@ class Floors:
     aimed: float
     sharpened: float
     missed: list[float]
+    soft: list[float] = field(default_factory=list)  # heads that follow the target's scores: at SOFTENED and FACTORS
 
     @property
     def floor(self) -> float:
         return min(self.aimed, self.sharpened, *self.ends)
 
 
-def floors(states: Sequence[State], y: Tensor, embed: int, terms: Tensor | None = None, seed: int = 0) -> Floors:
-    """What descent finds; y (N, o), `embed` numbers enter the read-out at most; `terms` (N, k) for `missed`."""
+def floors(
+    states: Sequence[State],
+    y: Tensor,
+    embed: int,
+    terms: Tensor | None = None,
+    seed: int = 0,
+    told: Sequence[State] | None = None,
+) -> Floors:
+    """What descent finds; y (N, o), `embed` numbers enter the read-out at most; `terms` (N, k) for `missed`. Heads that
+    follow the target's own scores may be given other states, `told`."""
     y = _normalised(y)
     generator = torch.Generator(y.device).manual_seed(seed)
     problem = _Problem(states, embed, generator, len(SCALES))
     ways = problem.descend(y[: len(y) // 2])
     ends = problem.measured(y)
-    following = aims(states, embed)
-    aimed = following.measured(y)
+    following = aims(states if told is None else told, embed)
+    soft = following.measured(y, (*SOFTENED, *FACTORS))
+    aimed = soft[len(SOFTENED) :]
     best, errors = (problem, ends) if ends.min() < aimed.min() else (following, aimed)
     missed = [] if terms is None else best.missed(terms, *divmod(int(errors.argmin()), best.starts))
-    return Floors(ends[0].tolist(), ways, aimed.min().item(), ends.min().item(), missed)
+    return Floors(ends[0].tolist(), ways, aimed.min().item(), ends.min().item(), missed, soft[:, 0].tolist())
+
+
+def soft(states: Sequence[State], y: Tensor, embed: int) -> list[float]:
+    """The errors of heads that follow the target's own scores, at SOFTENED and FACTORS; at zero all averages are
+    uniform."""
+    return aims(states, embed).measured(_normalised(y), (*SOFTENED, *FACTORS))[:, 0].tolist()
 
 
 def aims(states: Sequence[State], embed: int) -> "_Problem":
     """Heads that follow the target's own scores."""
     generator = torch.Generator(states[0].tokens.device).manual_seed(0)
-    problem = _Problem(states, embed, generator, 1)
+    problem = _Problem(states, embed, generator, 1, multiplied=MULTIPLIED)
     problem.aim()
     return problem
 
@@ -82,8 +100,10 @@ def aims(states: Sequence[State], embed: int) -> "_Problem":
 class _Problem:
     """All starts at once: every tensor has a leading axis S of starts."""
 
-    def __init__(self, states: Sequence[State], embed: int, generator: torch.Generator, starts: int) -> None:
-        self.generator, self.starts = generator, starts
+    def __init__(
+        self, states: Sequence[State], embed: int, generator: torch.Generator, starts: int, multiplied: int = 0
+    ) -> None:
+        self.generator, self.starts, self.multiplied = generator, starts, multiplied
         self.layers = [_Layer(state, generator, starts) for state in states]
         seen = sum(layer.outputs for layer in self.layers)
         self.weights = [weight for layer in self.layers for weight in layer.weights if weight.requires_grad]
@@ -100,11 +120,10 @@ class _Problem:
         """Point the heads of the last start at what they should follow, and keep what they find first of all."""
         before, kept = 0, 0
         for layer in self.layers:
-            size = layer.outputs // layer.state.heads
-            for head in range(layer.aim()):
+            for output in layer.aim():
                 if self.squeeze is not None and kept < self.squeeze.shape[-1]:
                     self.squeeze[-1, :, kept] = 0.0
-                    self.squeeze[-1, before + head * size, kept] = 1.0
+                    self.squeeze[-1, before + output, kept] = 1.0
                     kept += 1
             before += layer.outputs
 
@@ -131,10 +150,10 @@ class _Problem:
         return noted
 
     @torch.no_grad()
-    def measured(self, y: Tensor) -> Tensor:
-        """(FACTORS, S): the error with all scores multiplied; fitted on the first half, measured on the second."""
+    def measured(self, y: Tensor, factors: Sequence[float] = FACTORS) -> Tensor:
+        """(factors, S): the error with all scores multiplied; fitted on the first half, measured on the second."""
         rest, found = y[len(y) // 2 :], []
-        for factor in FACTORS:
+        for factor in factors:
             error = (self._answers(y, factor) - rest).square().mean((1, 2))
             found.append(error / (rest - rest.mean(0)).square().mean())
         return torch.stack(found)
@@ -169,7 +188,9 @@ class _Problem:
     def _features(self, seen: Tensor, reference: Tensor | None = None) -> Tensor:
         normal = _standard(seen, seen if reference is None else reference)
         bent = torch.nn.functional.gelu(normal @ self.directions + self.offsets)
-        return torch.cat([torch.ones_like(normal[..., :1]), normal, bent], -1)
+        row, column = torch.triu_indices(*(min(normal.shape[-1], self.multiplied),) * 2)
+        products = (normal[..., row] * normal[..., column]).clamp(-LARGEST, LARGEST)
+        return torch.cat([torch.ones_like(normal[..., :1]), normal, bent, products], -1)
 
 
 @dataclass
@@ -200,25 +221,43 @@ class _Layer:
         self.weights = [self.keep, self.keys, self.values]
         self.outputs = h * n
 
-    def aim(self) -> int:
-        """Keys of the last start: regressions of the aims on the tokens; the first value of a head is its score.
-        Returns how many heads have an aim."""
+    def aim(self) -> list[int]:
+        """Point the heads of the last start: keys are regressions of the aims on the tokens, with scores of deviation
+        AIMED, and the first value of a head is its score. A head without an aim averages over all tokens what they
+        have read for the CLS (`State.told`). Returns which outputs carry something."""
+        found = self._directions()
+        size, rows = self.outputs // self.state.heads, self.keep.shape[1]
+        for head, direction in enumerate(found):
+            self._put(head, head, 0, direction)
+            self.keys[-1, head] = AIMED * self._place(head, direction)
+        used, spare = len(found), self.state.heads - len(found)
+        self.keys[-1, used:] = 0.0
+        told = self.state.told[: min(spare * size, rows - used)]
+        unit = torch.eye(self.keep.shape[-1], device=self.keep.device)
+        for number, column in enumerate(told):
+            self._put(used + number, used + number // size, number % size, unit[column])
+        return [head * size for head in range(used)] + [used * size + number for number in range(len(told))]
+
+    def _directions(self) -> Tensor:
+        """(aims, p): the regressions, scaled to scores of deviation one."""
         tokens, wanted = self.state.tokens[:AIMED_ON], self.state.aims[:AIMED_ON]
         if not wanted.shape[-1]:
-            return 0
-        flat, wanted = tokens.reshape(-1, tokens.shape[-1]), wanted.reshape(-1, wanted.shape[-1])
+            return self.keep.new_zeros(0, self.keep.shape[-1])
+        flat, wanted = tokens.flatten(0, 1), wanted.flatten(0, 1)
         normal = flat.T @ flat + 1e-3 * len(flat) * torch.eye(flat.shape[-1], device=flat.device)
-        found = torch.linalg.solve(normal, flat.T @ wanted).T  # (aims, p)
-        found = found / (flat @ found.T).std(0).clamp_min(1e-3).unsqueeze(-1)
-        unit = torch.eye(self.keep.shape[1], device=flat.device)
-        for head, direction in enumerate(found[: len(unit)]):
-            place = direction
-            if self.keep.requires_grad:
-                self.keep[-1, head], place = direction, unit[head]
-            self.keys[-1, head] = AIMED * place
-            if self.values.requires_grad:
-                self.values[-1, head, 0] = place
-        return min(len(found), len(unit))
+        found = torch.linalg.solve(normal, flat.T @ wanted).T
+        return (found / (flat @ found.T).std(0).clamp_min(1e-3).unsqueeze(-1))[: self.keep.shape[1]]
+
+    def _place(self, row: int, direction: Tensor) -> Tensor:
+        """A direction of the state as one of the numbers that are kept of it: the row-th, where some are dropped."""
+        return torch.eye(self.keep.shape[1], device=direction.device)[row] if self.keep.requires_grad else direction
+
+    def _put(self, row: int, head: int, value: int, direction: Tensor) -> None:
+        """Keep a direction of the state as the row-th number, and let a value of a head return it."""
+        if self.keep.requires_grad:
+            self.keep[-1, row] = direction
+        if self.values.requires_grad:
+            self.values[-1, head, value] = self._place(row, direction)
 
     def __call__(self, chosen: Tensor, factor: float = 1.0) -> Tensor:
         tokens = self.state.tokens[chosen]  # (B, T, p)

@@ -21,6 +21,7 @@ from infoflow.forecasts.forecast import from_floors
 from infoflow.forecasts.model import calibrated
 from infoflow.forecasts.pilots import SEEDS
 from infoflow.forecasts.reads import Floors
+from infoflow.forecasts.rivals import extrapolated, near
 from infoflow.forecasts.scores import Scores, line, others_mean, score
 from infoflow.reading import json_of, parsed, text
 from infoflow.verdicts.predict import Prediction, predict
@@ -32,6 +33,7 @@ GOALS = {
 COVERED = (0.72, 0.88)
 VERDICTS = {"constructed": 0.0, "open": 1.0, "proved hard": 2.0}
 FEWEST = 5  # trained cells before anything is scored
+SMALLER = {"quarter_T": "the same cell at a quarter of T, trained", "quarter_width": "... at a quarter of the width"}
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,11 @@ def judged(folder: Path, name: str = "registered") -> dict[str, Any]:
     targets = np.array([each.cell.target.spelling for each in found])
     kinds = np.array([each.cell.family for each in found])
     guesses = _guesses(folder, name, found, errors, targets)
-    table = {label: (score(guess, errors, targets, kinds), cost) for label, (guess, cost) in guesses.items()}
+    table = {}
+    for label, (guess, cost) in guesses.items():
+        told = np.isfinite(guess)
+        label += "" if told.all() else f" ({told.sum()} cells)"
+        table[label] = score(guess[told], errors[told], targets[told], kinds[told]), cost
     inside = [log10(each.entry["low"]) <= each.error <= log10(each.entry["high"]) for each in found]
     return done | {
         "rows": [{"from": label, **asdict(scored), "gflop": cost} for label, (scored, cost) in table.items()],
@@ -122,15 +128,22 @@ def _guesses(
     for share, pilot in pilots.items():
         guesses[f"pilot of {float(share):.1%}, a line (target left out)"] = (line(pilot, errors, targets), costs[share])
     guesses["pilot of 5.0%, a power law through its curve"] = (np.array([_power_law(e) for e in found]), costs["0.05"])
+    curves = np.array([extrapolated(_middle_curve(e, "pilot_0.05"), 0.05) for e in found])
+    guesses["pilot of 5.0%, an ensemble of learning curves"] = (curves, costs["0.05"])
+    quarter = np.array([extrapolated(_quarter(_middle_curve(e, "full")), 0.25) for e in found])
+    whole = _middle([e.entry["training_flops"] / 1e9 for e in found])
+    guesses["a quarter of the run itself, an ensemble of learning curves"] = (quarter, whole / 4)
     regressed = line(np.column_stack([pilots["0.05"], simple]), errors, targets)
     guesses["regression on pilot, parameters, steps, T (target left out)"] = (regressed, costs["0.05"])
     guesses["parameters (target left out)"] = (line(sizes, errors, targets), 0.0)
     guesses["parameters, steps, T (target left out)"] = (line(simple, errors, targets), 0.0)
+    proxy = np.log10([near(each.cell.runs(1)[0]) for each in found])
+    guesses["NEAR, a zero-cost proxy (target left out)"] = (line(proxy, errors, targets), 0.0)
     for label, known in _verdict_columns(said).items():
         guesses[f"{label} (target left out)"] = (line(known, errors, targets), 0.0)
     guesses["mean of the target's other cells, trained"] = (others_mean(errors, targets), _others_cost(found, targets))
     guesses["nearest calibration cell"] = (_nearest(folder, name, found), theory)
-    return guesses
+    return guesses | _smaller_guesses(folder, name, found)
 
 
 def _verdict_columns(said: list[Prediction]) -> dict[str, np.ndarray]:
@@ -150,35 +163,75 @@ def _floors(folder: Path, name: str) -> dict[str, Floors]:
     return found
 
 
+def _calibration(folder: Path, name: str) -> str:
+    """What the registered forecasts were made with, which stands beside them."""
+    return text(folder / f"{name}_calibration.json", "the calibration of a registration")
+
+
 def _with_pilot(folder: Path, name: str, found: list[Trained]) -> np.ndarray | None:
     """The forecast of the pilot mode: registered floors and the 5% pilots that were trained with the cells."""
-    floors = _floors(folder, name)
+    floors, used = _floors(folder, name), _calibration(folder, name)
     made = [from_floors(floors[each.entry["name"]], each.cell.target, each.cell.arch, each.cell.T, each.cell.recipe,
-                        each.pilot("0.05")) for each in found]  # fmt: skip
+                        each.pilot("0.05"), used) for each in found]  # fmt: skip
     return np.array([log10(forecast.nmse) for forecast in made])
 
 
 def _nearest(folder: Path, name: str, found: list[Trained]) -> np.ndarray:
     from infoflow.forecasts.quantities import quantities
 
-    model, floors = calibrated(), _floors(folder, name)
+    model, floors = calibrated(text=_calibration(folder, name)), _floors(folder, name)
     guesses = []
     for each in found:
-        row = quantities(floors[each.entry["name"]], each.cell.target, each.cell.arch, each.cell.T, each.cell.recipe)
+        cell, known = each.cell, floors[each.entry["name"]]
+        row = quantities(known, cell.target, cell.arch, cell.T, cell.recipe, model.names)
         guesses.append(model.calibration.errors[model.model.nearest(np.array(row))[0]])
     return np.array(guesses)
 
 
 def _power_law(each: Trained) -> float:
     """log error = a - b log step through the last looks of the pilot's median curve, read at the full steps."""
-    curves = [run["curve"] for run in each.row["pilot_0.05"]]
-    points = [median(values) for values in zip(*curves, strict=True) if None not in values]
+    points = _middle_curve(each, "pilot_0.05")
     steps = each.row["pilot_0.05"][0]["steps"]
     if len(points) < 2:
         return log10(median(each.pilot("0.05")))
     at = np.log10(np.linspace(steps / len(points), steps, len(points)))
     slope, offset = np.polyfit(at, np.log10(np.maximum(points, 1e-9)), 1)
     return float(min(slope, 0.0) * log10(each.cell.recipe.total_steps) + offset)
+
+
+def _middle_curve(each: Trained, kind: str) -> list[float]:
+    """The median over seeds at each look at which all of them were finite."""
+    curves = [run["curve"] for run in each.row[kind]]
+    points = [median(values) for values in zip(*curves, strict=True) if None not in values]
+    return points or [median(run["test"] for run in each.row[kind])]
+
+
+def _quarter(points: list[float]) -> list[float]:
+    return points[: max(1, len(points) // 4)]
+
+
+def smaller(cell: Cell, kind: str) -> tuple[Architecture, int]:
+    """The architecture and length of the cell at a quarter of one of them."""
+    if kind == "quarter_T":
+        return cell.arch, max(2, cell.T // 4)
+    return cell.arch.with_(width=tuple(max(2, w // 4) for w in cell.arch.widths)), cell.T
+
+
+def _smaller_guesses(folder: Path, name: str, found: list[Trained]) -> dict[str, tuple[np.ndarray, float]]:
+    """Of the cells whose smaller ones are trained, nan for the others; nothing where none is."""
+    path = folder / f"{name}_smaller.jsonl"
+    rows = {row["name"]: row for row in _lines(path, "smaller cells")} if path.exists() else {}
+    guesses = {}
+    for kind, label in SMALLER.items():
+        known = [log10(median(row[kind])) if (row := rows.get(e.entry["name"])) else np.nan for e in found]
+        costs = []
+        for each in found:
+            arch, T = smaller(each.cell, kind)
+            target = each.cell.target
+            costs.append(SEEDS * flops.training(arch, target.dim, T, each.cell.recipe, target.outputs) / 1e9)
+        if np.isfinite(known).sum() >= FEWEST:
+            guesses[label] = (np.array(known), _middle(costs))
+    return guesses
 
 
 def _parameters(each: Trained) -> int:

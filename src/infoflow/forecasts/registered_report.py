@@ -11,10 +11,7 @@ from infoflow.report.style import COLOURS, MARKERS, MUTED, figure, save
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ABSENT = (
-    "a learned extrapolator (LC-PFN): its weights are not on the package registries, so it was not run",
-    "the same cell at a quarter of T or of the width, and a zero-cost proxy (NEAR): not run yet",
-)
+ABSENT = ("learned extrapolators (LC-PFN, ifBO's FT-PFN): neither package carries its weights, so they were not run",)
 
 
 def write_report(data: Path, out: Path, name: str = "registered") -> dict[str, Any]:
@@ -84,10 +81,8 @@ def cost_figure(rows: list[dict[str, Any]]) -> "Figure":
     """How far off the middle forecast is, against what a forecast costs."""
     made, axes = figure(6.4, 4.2)
     for number, row in enumerate(rows):
-        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
         axes.plot([max(row["gflop"], 1e-3)], [row["median_factor"]], marker, color=colour, label=row["from"])
-    axes.set(
-        xscale="log", xlabel="cost of one forecast (1e9 operations; free ones at 0.001)", ylabel="median factor off"
-    )
+    axes.set(xscale="log", yscale="log", xlabel="1e9 operations (free: 0.001)", ylabel="median factor off")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
     return made

@@ -1,0 +1,167 @@
+"""Does `plan --forecast` choose well? 20 targets of test families, 15 architectures each, forecast first, then trained.
+
+    python benchmarks/forecast_plan.py forecast     writes results/forecast/plan.json: commit it before the next call
+    python benchmarks/forecast_plan.py train --seconds 600 --device cuda      adds lines to results/forecast/plan.jsonl
+    python benchmarks/forecast_plan.py score        writes benchmarks/results/forecast_plan.json
+
+Targets are drawn by a seed of their own; those without parameters of their own (`max_plus_min`) are asked at lengths or
+with steps that no registration has. Candidates are those of `plan`: one to three heads in each of one to five layers,
+each with the largest head dimension and width that the budget of parameters lets it have. Runs and sequences are short,
+so that all of it fits a processor hour or two. Targets are taken in the order of their cost, all candidates of one
+before the next, so a part is a fixed beginning. A choice is good if its trained error is within GOOD times the best
+candidate's (medians over seeds, on a fresh test set). All three calls go on where they were.
+"""
+
+import argparse
+import json
+import time
+from itertools import cycle
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from forecast_cells import TEST_SAMPLES, TEST_SEED, labels, summary
+from infoflow.architecture import Architecture
+from infoflow.files import write_json
+from infoflow.forecasts import families, flops
+from infoflow.forecasts.cells import USUAL
+from infoflow.forecasts.choose import MOST, candidates
+from infoflow.forecasts.forecast import forecast
+from infoflow.forecasts.scores import rank_correlation
+from infoflow.provenance import provenance
+from infoflow.targets import Target
+from infoflow.train.fit import fit_many
+from infoflow.train.run import Run
+
+ROOT = Path(__file__).parents[1]
+FORECASTS, TRAINED = ROOT / "results/forecast/plan.json", ROOT / "results/forecast/plan.jsonl"
+SCORED = ROOT / "benchmarks/results/forecast_plan.json"
+TARGETS, SEED, SEEDS = 20, 3, 2
+LENGTHS = (6, 8, 12, 16)
+BUDGET, LAYERS = 3_000, 5  # parameters, and the most layers
+RECIPE = USUAL.with_(epochs=6)
+GOOD, GOAL = 1.5, 18
+SIMPLE = ("most parameters", "one layer")  # choices to compare with; of one layer: the one with most heads
+
+
+def drawn() -> list[tuple[Target, int]]:
+    """Different targets with their lengths, the families in turn, cheapest first."""
+    rng = np.random.default_rng(SEED)
+    found: dict[str, tuple[Target, int]] = {}
+    for family in cycle(families.TEST):
+        target = family(rng).target
+        found.setdefault(target.spelling, (target, int(rng.choice(LENGTHS))))
+        if len(found) == TARGETS:
+            break
+    return sorted(found.values(), key=lambda pair: sum(_cost(*pair, arch) for arch in _candidates(*pair)))
+
+
+def _candidates(target: Target, T: int) -> list[Architecture]:
+    return list(candidates(target, T, BUDGET, LAYERS))[:MOST]
+
+
+def _cost(target: Target, T: int, arch: Architecture) -> float:
+    return flops.training(arch, target.dim, T, RECIPE, target.outputs)
+
+
+def make_forecasts(targets: int, seconds: float) -> None:
+    """Of the first `targets`, with those that are there already kept."""
+    began = time.process_time()
+    payload = json.loads(FORECASTS.read_text()) if FORECASTS.exists() else {
+        "provenance": provenance(), "what": "forecasts from theory alone, committed before any of these was trained",
+        "order": "targets by the cost of training all their candidates", "targets": []}  # fmt: skip
+    for target, T in drawn()[len(payload["targets"]) : targets]:
+        if time.process_time() - began > seconds:
+            break
+        made = [forecast(target, arch, T, RECIPE) for arch in _candidates(target, T)]
+        entries = [{"arch": str(f.arch), "nmse": float(f"{f.nmse:.4g}"), "low": float(f"{f.low:.4g}"),
+                    "high": float(f"{f.high:.4g}"), "floor": float(f"{f.parts.floor:.4g}"),
+                    "seconds": round(f.seconds, 2)} for f in made]  # fmt: skip
+        payload["targets"].append({"target": target.spelling, "T": T, "candidates": entries})
+        write_json(FORECASTS, payload)
+
+
+def train(seconds: float, device: str) -> None:
+    torch.set_num_threads(1)
+    began, made = time.monotonic(), provenance()
+    done = {(row["target"], row["T"], row["arch"]) for row in _rows()}
+    known = {target.spelling: target for target, _ in drawn()}
+    with open(TRAINED, "a", encoding="utf-8") as file:
+        for target, T, arch in _asked(known):
+            if (target.spelling, T, arch) in done:
+                continue
+            if time.monotonic() - began > seconds:
+                return
+            record = _trained(target, T, Architecture.of(arch), device)
+            file.write(json.dumps(record | {"made": made}) + "\n")
+            file.flush()
+
+
+def _trained(target: Target, T: int, arch: Architecture, device: str) -> dict[str, Any]:
+    X = torch.from_numpy(target.sample(TEST_SAMPLES, T, seed=TEST_SEED)).float().to(device)
+    found = fit_many([Run(target, arch, T, seed, RECIPE) for seed in range(SEEDS)], device=device)
+    runs = [summary(result, X, labels(target, X)) for result in found if result is not None]
+    return {"target": target.spelling, "T": T, "arch": str(arch), "tests": [run["test"] for run in runs]}
+
+
+def _asked(known: dict[str, Target]) -> list[tuple[Target, int, str]]:
+    listed = json.loads(FORECASTS.read_text())["targets"]
+    return [(known[entry["target"]], entry["T"], c["arch"]) for entry in listed for c in entry["candidates"]]
+
+
+def _rows() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in TRAINED.read_text().splitlines()] if TRAINED.exists() else []
+
+
+def score() -> dict[str, Any]:
+    """Targets all of whose candidates are trained: how far the chosen one is from the best, beside simple choices."""
+    errors = {(row["target"], row["T"], row["arch"]): median(row["tests"]) for row in _rows()}
+    found = []
+    for entry in json.loads(FORECASTS.read_text())["targets"]:
+        names = [candidate["arch"] for candidate in entry["candidates"]]
+        trained = [errors.get((entry["target"], entry["T"], name)) for name in names]
+        if None not in trained:
+            found.append(_judged(entry, np.array(trained, float)))
+    within = {label: sum(each["times_best"][label] <= GOOD for each in found) for label in ("forecast", *SIMPLE)}
+    return {"provenance": provenance(), "targets": TARGETS, "scored": len(found), "good_within": GOOD,
+            "goal": f"{GOAL} of {TARGETS}", "good": within, "each": found}  # fmt: skip
+
+
+def _judged(entry: dict[str, Any], trained: np.ndarray) -> dict[str, Any]:
+    shapes = [Architecture.of(candidate["arch"]) for candidate in entry["candidates"]]
+    said = np.array([candidate["nmse"] for candidate in entry["candidates"]])
+    parameters = [shape.parameters(_dim(entry["target"]), 1) for shape in shapes]
+    chosen = {"forecast": int(said.argmin()), "most parameters": int(np.argmax(parameters)),
+              "one layer": max(i for i, shape in enumerate(shapes) if shape.layers == 1)}  # fmt: skip
+    return {"target": entry["target"], "T": entry["T"], "best": float(f"{trained.min():.3g}"),
+            "chosen": shapes[chosen["forecast"]].heads, "best_heads": shapes[int(trained.argmin())].heads,
+            "times_best": {label: float(f"{trained[i] / trained.min():.3g}") for label, i in chosen.items()},
+            "spearman": round(rank_correlation(said, trained), 3)}  # fmt: skip
+
+
+def _dim(spelling: str) -> int:
+    return next(target.dim for target, _ in drawn() if target.spelling == spelling)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=("forecast", "train", "score"))
+    parser.add_argument("--targets", type=int, default=TARGETS)
+    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--device", default="cpu")
+    options = parser.parse_args()
+    if options.what == "forecast":
+        make_forecasts(options.targets, options.seconds)
+    elif options.what == "train":
+        train(options.seconds, options.device)
+    else:
+        found = score()
+        write_json(SCORED, found)
+        print(f"{found['good']} of {found['scored']} scored targets ({TARGETS} asked) within {GOOD} times the best")
+
+
+if __name__ == "__main__":
+    main()
