@@ -1,7 +1,7 @@
 """Which small mistakes in the code that proves things would no test notice?
 
     python benchmarks/mutants.py [--mutants 600] [--seed 0] [--jobs 2] [--seconds 120] [--most N] [--known-calls]
-    python benchmarks/mutants.py --try KEY=TEST_FILE...        these tests on these mutants, recorded where they kill
+    python benchmarks/mutants.py --try KEY=FILE[,FILE]...      these tests on these mutants, recorded where they kill
     python benchmarks/mutants.py --explain KEY "why no test can tell it from the code"
 
 Writes benchmarks/results/mutants.json after every mutant; a later call goes on where this one stopped. The draw orders
@@ -302,12 +302,6 @@ def survey(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     free = [Slot(folder / str(i)) for i in range(options.jobs)]
     running: dict[int, tuple[Slot, dict[str, Any]]] = {}
 
-    def keep() -> None:
-        done = [described(m) | {k: v for k, v in known[m.key].items() if k not in described(m)}
-                for m in everything if m.key in known]  # fmt: skip
-        head = {"benchmark": "mutants", "seed": options.seed, "of": len(everything)}
-        write_json(RESULTS, head | summary(done) | {"mutants": done, "provenance": provenance(("pytest", "torch"))})
-
     with Progress("mutants", len(order), before=len(order) - len(waiting)) as bar:
         while waiting or running:
             while free and waiting:
@@ -321,32 +315,36 @@ def survey(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             known[noted["key"]] = {"key": noted["key"], "killed": True, "by": noted["by"]} if noted["killed"] else (
                 noted | {"reason": TO_BE_KILLED})  # fmt: skip
             free.append(slot)
-            keep()
+            write_record(options.seed, everything, known)
             bar.update(len(order) - len(waiting) - len(running), f"{len(survivors(known.values()))} survive")
-    keep()
+    write_record(options.seed, everything, known)
     return json.loads(RESULTS.read_text(encoding="utf-8"))
 
 
 def tried(pairs: list[str], seed: int) -> None:
-    """One test file on one mutant, pair by pair; a kill is recorded, a survivor keeps what is known of it."""
+    """Test files on one mutant, pair by pair; a kill is recorded, a survivor keeps what is known of it."""
     for name in WARM:
         importlib.import_module(name)
     everything = {mutant.key: mutant for mutant in drawn(seed)}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         slot = Slot(Path(folder))
         for pair in pairs:
-            key, _, file = pair.partition("=")
-            pid, status = os.waitpid(slot.start(everything[key], [file], 60.0), 0)
+            key, _, files = pair.partition("=")
+            pid, status = os.waitpid(slot.start(everything[key], files.split(","), 60.0), 0)
             found = slot.end(finished(pid, status))
             print(key, found, flush=True)
-            if not found["killed"]:
-                continue
             record = json.loads(RESULTS.read_text(encoding="utf-8"))
-            known = {each["key"]: each for each in record["mutants"]} | {key: {"key": key, **found}}
-            done = [described(m) | known[m.key] for m in everything.values() if m.key in known]
-            head = {"benchmark": "mutants", "seed": seed, "of": len(everything)}
-            made = provenance(("pytest", "torch"))
-            write_json(RESULTS, head | summary(done) | {"mutants": done, "provenance": made})
+            known = {each["key"]: each for each in record["mutants"]}
+            seen = {"key": key, "tests": files, "all": False, "limit": 0.0, **found, "reason": TO_BE_KILLED}
+            known[key] = {"key": key, **found} if found["killed"] else known.get(key, seen)
+            write_record(seed, list(everything.values()), known)
+
+
+def write_record(seed: int, everything: list[Mutant], known: dict[str, dict[str, Any]]) -> None:
+    """What is known of every mutant, in the order of the draw, under the names that its code has today."""
+    done = [known[m.key] | described(m) for m in everything if m.key in known]
+    head = {"benchmark": "mutants", "seed": seed, "of": len(everything)}
+    write_json(RESULTS, head | summary(done) | {"mutants": done, "provenance": provenance(("pytest", "torch"))})
 
 
 def survivors(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -383,7 +381,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120.0, help="measured CPU time of the tests run on a mutant")
     parser.add_argument("--most", type=int, help="mutants that are run in this call")
     parser.add_argument("--known-calls", action="store_true", help="which tests call what, as of the last pass")
-    parser.add_argument("--try", dest="tried", nargs="+", metavar="KEY=TEST_FILE", help="tests for one mutant each")
+    parser.add_argument("--try", dest="tried", nargs="+", metavar="KEY=FILE[,FILE]", help="tests for one mutant each")
     parser.add_argument("--explain", nargs=2, metavar=("KEY", "REASON"), help="note why a survivor is equivalent")
     options = parser.parse_args()
     if options.explain:

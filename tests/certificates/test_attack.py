@@ -127,3 +127,47 @@ def test_clusters_have_four_sizes_in_turn():
     drawn = [starts(np.random.default_rng(0), 12, 3, 2, round_number) for round_number in range(5)]
     assert np.array_equal(drawn[0], drawn[4])
     assert not np.array_equal(drawn[0], drawn[3])
+
+
+def test_every_step_goes_a_rate_of_half_the_box_along_the_sign_of_the_gradient():
+    """Of a linear error all gradients are one, so Adam's means cancel: 0.3, then 0.3 * 0.93 of half the box."""
+    slope, seen = torch.tensor([1e-3, -50.0], dtype=torch.float64), []
+
+    class Enough(Exception):
+        pass
+
+    def network(X):
+        if len(seen) == 3:
+            raise Enough
+        seen.append(X.detach().clone())
+        return (X * slope).sum((1, 2))
+
+    with pytest.raises(Enough):
+        attack(network, lambda X: 0 * X.sum((1, 2)), Region(2, LOW, HIGH), seconds=60.0, batch=12)
+    half = torch.from_numpy(HIGH - LOW) / 2
+    assert ((seen[0].numpy() >= LOW) & (seen[0].numpy() <= HIGH)).all()
+    for before, after, rate in zip(seen, seen[1:], (0.3, 0.3 * 0.93), strict=False):
+        gone = np.clip((before + rate * half * slope.sign()).numpy(), LOW, HIGH)
+        assert np.abs(after.numpy() - gone).max() < 1e-8
+
+
+def test_clusters_are_as_wide_as_their_round_says():
+    for round_number, width in enumerate((1e-1, 1e-2, 1e-3, 1e-4, 1e-1)):
+        made = starts(np.random.default_rng(0), 60, 40, 2, round_number)
+        clusters = [each for each in made if 0 < np.ptp(each, axis=0).max() < 1 and not np.isin(each, (0, 1)).all()]
+        tight = [np.median(np.abs(each - np.median(each, axis=0))) / 0.6745 for each in clusters]
+        assert 0.7 * width < np.sort(tight)[len(tight) // 4] < 1.4 * width
+
+
+def test_steps_are_from_a_tenth_to_a_hundred_thousandth_of_the_range():
+    """Shorter ones drown in the rounding of the values; longer ones leave the points."""
+    points, seen = np.random.default_rng(1).uniform(size=(4000, 3)), []
+
+    def flat(x):
+        seen.append(x)
+        return 0 * x
+
+    assert slope(flat, 1.0, points, rounds=1) is None
+    lengths = np.abs(seen[1] - seen[0]).max(1)
+    assert 0.09 < lengths.max() <= 0.1
+    assert 4e-6 < np.quantile(lengths, 0.1) < 1e-5

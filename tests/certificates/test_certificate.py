@@ -1,6 +1,7 @@
 """What a certificate says of its claim, and which claims of a file are read at all."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -56,3 +57,14 @@ def test_a_claim_reads_as_a_sentence():
     assert str(ERROR) == "|F - model| at most 0.1 for the box"
     assert str(GAP) == "gap at least 0.1 for the data"
     assert str(Claim("error", None, "the box")) == "error (nothing was asked) for the box"
+
+
+def test_what_is_printed_of_bound_attack_and_worst_input():
+    made = Certificate(ERROR, 0.05, "exact")
+    assert "bound 0.05, not attacked\n" in str(made)
+    assert "bound none, not attacked\n" in str(Certificate(ERROR, None, "exact"))
+    assert "bound 0.05, attacked 0.04, ratio 1.25\n" in str(made.with_attack(0.04))
+    assert str(made.with_attack(5e-324)).splitlines()[2].endswith("attacked 4.941e-324")  # no ratio is that large
+    worst = [[0.5, 1.0], [0.25, 1.0], [0.5, 1.0]]
+    shown = str(replace(made, worst=worst)).splitlines()[-1]
+    assert shown == "  attacked at 2 x (0.5, 1), 1 x (0.25, 1)"

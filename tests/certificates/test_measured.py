@@ -159,3 +159,14 @@ def test_what_is_left_at_zero_is_the_sum_of_its_four_parts():
     displaced = group(bundle)[1]
     assert tail > 1e-3 * series
     assert bundle_at_zero(bundle) == pytest.approx(displaced + tail + slack + series, rel=1e-9, abs=0)
+
+
+def test_units_that_cancel_leave_their_rounding():
+    """Every order is exactly 0, so 2 u (n + 8) of the absolute sums is all that is left, however large the weights."""
+    w, s = 1e10 * np.array([1.0, -1.0, 1.0, -1.0]), 0.01
+    t, orders = np.abs(taylor(rule_bias(2))), np.arange(len(taylor(rule_bias(2))))
+    one = UnitBundle(np.full((4, 1), s), np.full(4, rule_bias(2)), w, {(2,): 0.0}, (0.5,), rule_bias(2))
+    assert bundle_error(one) == pytest.approx(2 * UNIT * (4 + 8) * 4e10 * float(t @ (0.5 * s) ** orders), rel=1e-9)
+    both = UnitBundle(np.full((4, 2), s), np.full(4, rule_bias(2)), w, {(1, 1): 0.0}, (0.5, 0.4), rule_bias(2))
+    left = float(t[1:] @ (0.4 * s) ** orders[1:])
+    assert bundle_at_zero(both) == pytest.approx(2 * UNIT * (4 + 8) * 4e10 * left, rel=1e-9)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from infoflow.certificates.rules import (
     CENTRE,
     ORDERS,
+    UNIT,
     _functional,
     circle_maximum,
     measured_rule,
@@ -141,3 +142,13 @@ def test_the_slack_of_a_rule_is_a_few_roundings_of_its_sums():
 def test_a_degree_that_no_polynomial_has_is_no_functional():
     assert _functional([Decimal(1), Decimal(2)], 5) == [Decimal(0), Decimal(0)]
     assert _functional([Decimal(1), Decimal(3)], 1) == [Decimal("-0.5"), Decimal("0.5")]
+
+
+def test_the_unit_of_rounding_is_half_an_ulp_of_one():
+    assert math.ulp(1.0) / 2 == UNIT
+
+
+@pytest.mark.parametrize("power", range(4, 26, 2))
+def test_the_bias_of_an_even_power_is_the_best_of_its_grid(power):
+    best = max(abs(taylor(i / 40)[power]) for i in range(4, 41))
+    assert abs(taylor(rule_bias(power))[power]) == best

@@ -1,6 +1,7 @@
 """certify: attacks below bounds, balls, lower precisions, hostile headers, the two commands."""
 
 import json
+from inspect import signature
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from infoflow.certificates import Certificate, Claim
 from infoflow.certificates import attack as attack_module
 from infoflow.certificates.attack import Region, attack
 from infoflow.cli import cli
-from infoflow.compiler.certification import MOST_NAMED, _shortened
+from infoflow.compiler.certification import _shortened
+from infoflow.compiler.certification import certify as certify_built
 from infoflow.errors import InfoFlowError
 
 CLAIM = Claim("|network - target|", 0.2, "every sequence")
@@ -153,8 +155,27 @@ def test_a_domain_that_is_no_pair_is_refused(domain):
 
 
 def test_reasons_are_shortened_only_where_there_are_too_many():
-    for count, shown in ((MOST_NAMED, MOST_NAMED), (MOST_NAMED + 1, MOST_NAMED + 1), (MOST_NAMED + 9, MOST_NAMED + 1)):
+    for count, shown in ((8, 8), (9, 9), (17, 9)):
         made = Certificate(Claim("error", 1.0, "all"), 0.5, "exact", reasons=tuple(f"reason {i}" for i in range(count)))
         reasons = _shortened(made).reasons
         assert len(reasons) == shown
-        assert (reasons[-1] == f"and {count - MOST_NAMED} more") == (count > MOST_NAMED)
+        assert (reasons[-1] == f"and {count - 8} more") == (count > 8)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(MemoryError(), "more memory than there is"), (OverflowError("too large a power"), "too large a power")],
+)
+def test_numbers_that_no_bound_can_be_made_of_are_refused_with_the_cause(error, words):
+    class Other:
+        def stored(self):
+            raise error
+
+    with pytest.raises(InfoFlowError, match=words):
+        iflow.certify(Other(), seconds=0.1)
+
+
+def test_an_attack_lasts_equally_long_whoever_calls():
+    command = next(option for option in cli.get_command(None, "certify").params if option.name == "seconds")
+    for verb in (iflow.certify, certify_built):
+        assert signature(verb).parameters["seconds"].default == command.default == 10.0

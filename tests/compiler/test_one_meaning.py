@@ -17,10 +17,11 @@ from infoflow.construct.rank_one import equivariant_proof
 from infoflow.construct.rank_one.context_map import ContextMap
 from infoflow.construct.rank_one.memorize import memorize
 from infoflow.construct.rank_one.saving import save_memorizer
+from infoflow.construct.softmax_attention.anchors import Anchors
 from infoflow.construct.softmax_attention.expression import parse
 from infoflow.construct.softmax_attention.grid import grid_approximator
 from infoflow.construct.softmax_attention.saving import save_grid, save_truncated_linear
-from infoflow.construct.softmax_attention.truncated_linear import truncated_linear
+from infoflow.construct.softmax_attention.truncated_linear import on_anchors, truncated_linear
 from infoflow.errors import InfoFlowError
 from infoflow.nn import files
 from infoflow.nn.config import TransformerConfig
@@ -188,7 +189,7 @@ def test_other_dtypes_are_refused(kind, dtype, tmp_path):
 @pytest.mark.parametrize("name", ["w", "t", "head1.W_Q", "head1.W_V"])
 def test_one_tensor_of_another_dtype_is_refused(name, tmp_path):
     """Also where float32 holds the same number: 0 and 1 are no excuse."""
-    net = truncated_linear(torch.ones(1, dtype=torch.float64), 0.0, -1.0, 1.0, p=40)
+    net = on_anchors(torch.ones(1, dtype=torch.float64), 0.0, Anchors(-1.0, 1.0, 40))
     path = save_truncated_linear(net, tmp_path / "f")
     kind, tensors, header = files.read(path)
     files.write(path, kind, tensors | {name: tensors[name].float()}, header)

@@ -1,6 +1,7 @@
 """Every summand of a bound is needed: each test plays the adversary that the summand is there for."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +16,6 @@ from infoflow.commands.own_code import asked_target
 from infoflow.compiler.blocks import Piece
 from infoflow.compiler.propagation import no_errors, propagate
 from infoflow.compiler.verification import (
-    LEAST_GAIN,
     _assign,
     _blank_plan,
     _Family,
@@ -30,6 +30,7 @@ from infoflow.compiler.verification import (
 from infoflow.compiler.wiring import wire
 from infoflow.compiler.writer import coordinates, write
 from infoflow.construct.rank_one import memorize as memory
+from infoflow.errors import InfoFlowError
 from infoflow.flow.layout import lay_out
 
 BEYOND = 400  # orders, far more than are tabulated
@@ -306,7 +307,20 @@ def test_the_cls_may_be_off_by_four_roundings_and_no_more():
 
 
 def test_the_least_gain_is_a_gain():
-    assert gain_of(SimpleNamespace(header={"slot_gain": LEAST_GAIN})) == LEAST_GAIN
+    assert gain_of(SimpleNamespace(header={"slot_gain": 1e-100})) == 1e-100
+    with pytest.raises(InfoFlowError, match="slot_gain from 1e-100 to 1"):
+        gain_of(SimpleNamespace(header={"slot_gain": math.nextafter(1e-100, 0.0)}))
+
+
+def test_the_largest_scale_is_a_scale():
+    network, target = iflow.build("min_pair", 4, 0.1), asked_target("min_pair")
+    for beta in (1e100, math.nextafter(1e100, math.inf)):
+        network.config = replace(network.config, scales=(beta,) * network.config.layers)
+        if beta == 1e100:
+            assert layout_of(network, target, 4, network.header["domain"]).layers == network.config.layers
+        else:
+            with pytest.raises(InfoFlowError, match=r"between 0 and 1e\+100"):
+                layout_of(network, target, 4, network.header["domain"])
 
 
 def test_a_coordinate_at_the_edge_of_rounding_is_kept():
@@ -324,3 +338,23 @@ def test_features_beside_an_augmented_position_are_read_back():
     found = read(network, target, 3, network.header["domain"], 1)
     assert found.violations == []
     assert found.bound <= 0.2
+
+
+@pytest.mark.parametrize("name", ["recall", "after_match"])
+def test_a_changed_value_moves_scores_except_where_it_is_what_is_read(name):
+    """Messages carry scores of later layers; winners and neighbours carry what is read, which is counted as a value."""
+    network, target = iflow.build(name, 5, 0.2), asked_target(name)
+    layout = layout_of(network, target, 5, network.header["domain"])
+    wiring = wire(layout, 1, gain_of(network))
+    expected = write(layout, _blank_plan(wiring, network), 1)
+    for attention in network.attentions:
+        attention.value.data += 1e-10
+    after = with_stored_errors(wiring, network, expected)
+    seen = set()
+    for before, changed in zip(sum(wiring.heads, ()), sum(after.heads, ()), strict=True):
+        message = before.job.message
+        read = message is None or message.shift != 0
+        seen.add(read)
+        assert (changed.defect > before.defect) != read
+        assert (changed.value_defect > before.value_defect) == bool(before.units)
+    assert seen == {True, False}

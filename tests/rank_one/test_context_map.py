@@ -296,3 +296,9 @@ def test_separable_counts_greedily_what_brute_force_can_keep(M: int, error: floa
             longest[k] = 1 + (earlier.max() if len(earlier) else 0)
         best += int(longest.max(initial=0))
     assert separable(contexts, s, error) == best
+
+
+def test_no_id_moves_further_than_a_quarter_of_the_distance_of_tokens() -> None:
+    made = ContextMap.fit(np.random.default_rng(0).normal(size=(3, 4, 2)))
+    furthest = made.amplitude * float(np.abs(made.contexts.vocabulary @ made.head.key).max())
+    assert furthest == pytest.approx(min(made.apart.distance, 2 * made.apart.largest) / 4, rel=1e-12)

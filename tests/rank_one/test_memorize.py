@@ -1,7 +1,9 @@
 """Corollaries 1 and 2: zero wrong labels over random data, masks, duplicates, positions; saved and loaded bit for
 bit."""
 
+from inspect import signature
 from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 import pytest
@@ -10,8 +12,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from infoflow.construct.rank_one import contexts as cx
-from infoflow.construct.rank_one.memorize import memorize, memorize_contexts, parameter_counts
+from infoflow.construct.rank_one.memorize import (
+    _place,
+    _too_many,
+    class_labels,
+    memorize,
+    memorize_contexts,
+    parameter_counts,
+    read_labels,
+)
 from infoflow.construct.rank_one.network import Memory, rank_one_config
+from infoflow.construct.rank_one.search import find_spreads
 from infoflow.errors import InfoFlowError, JobError
 from infoflow.nn import Transformer, files
 
@@ -213,3 +224,56 @@ def test_a_coordinate_that_is_always_zero_is_no_obstacle(shape: tuple[int, int])
     made = memorize(X, np.arange(shape[0] * shape[1]).reshape(shape) % 4)
     assert made.certificate.holds
     assert np.abs(made.spread.readout).max() < 100
+
+
+def test_order_is_offered_where_it_tells_the_views_apart() -> None:
+    """One place in both sequences, the same multiset around it in another order."""
+    x, y, z = [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]
+    with pytest.raises(InfoFlowError, match="sequence 1 position 1 and 2 at sequence 2 position 1") as caught:
+        memorize([[x, y, z], [x, z, y]], [[1, 3, 4], [2, 4, 3]])
+    assert "positions=corollary" in str(caught.value)
+
+
+def test_the_refusal_names_how_many_would_fit() -> None:
+    """Gaps shrink like 1/m^2: of m contexts with gap g and rounding e about m sqrt(g/e) fit."""
+    contexts = cx.contexts_of(np.arange(4.0)[:, None], np.array([[0, 1], [2, 3]]))
+    assert contexts.size == 4
+    assert "about 2 would fit" in _too_many(contexts, 1e-9, 3e-9)
+    assert "about 1 would fit" in _too_many(contexts, 0.0, 3e-9)
+    assert "about 1 would fit" in _too_many(contexts, 1e-12, 1.0)
+
+
+def test_both_ways_to_memorise_search_alike() -> None:
+    X, Y = data(20, 3, 4, 12, 5)
+    contexts = cx.read_contexts(X)
+    one, other = memorize(X, Y), memorize_contexts(contexts, class_labels(contexts, read_labels(Y, contexts)))
+    assert all(map(torch.equal, one.memory.network.parameters(), other.memory.network.parameters()))
+    for name in ("heads", "seed"):
+        assert signature(memorize).parameters[name] == signature(memorize_contexts).parameters[name]
+
+
+def test_the_parts_of_the_time_fit_into_the_whole() -> None:
+    X, Y = data(12, 2, 3, 6, 3)
+    started = perf_counter()
+    parts = memorize(X, Y).seconds.values()
+    assert min(parts) >= 0
+    assert sum(parts) <= perf_counter() - started
+
+
+def test_a_dense_check_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = data(12, 2, 3, 8, 3)
+    assert memorize(X, Y).dense_places == 24
+    monkeypatch.setattr("infoflow.construct.rank_one.memorize.DENSE_LIMIT", 5 * 24 + 3)
+    assert memorize(X, Y).dense_places == 5
+
+
+def test_loudness_is_the_largest_error_of_the_two_widest_coordinates() -> None:
+    X, _ = data(20, 3, 4, 12, 5)
+    contexts = cx.read_contexts(X)
+    labels = np.random.default_rng(1).integers(0, 9, size=(contexts.size, 3)) * np.array([100, 1, 1000])
+    for spread in find_spreads(contexts, heads=4, seed=0)[:2]:
+        placed = _place(contexts, spread, None, 1)
+        found = placed.loudness(labels)
+        states, asked = (each[np.argsort(placed.ids)] for each in (placed.states, labels))
+        out = placed.memory.module_output(states) - states
+        assert 0 < found == np.abs(out - (asked - states)[:, [0, 2, 0]]).max() < 1e-4

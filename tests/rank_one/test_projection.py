@@ -79,14 +79,3 @@ def test_lemma_3_covers_the_tokens_and_zero() -> None:
     assert pj.satisfies_lemma(np.vstack([tokens, np.zeros(10)]), v)
     with pytest.raises(InfoFlowError, match="objective"):
         pj.find_projection(tokens, "best")
-
-
-def test_the_integer_direction_is_exact_and_within_its_bound() -> None:
-    tokens = np.array(list(itertools.product([0.1, 0.2, 0.3], repeat=3)))
-    powers = pj.integer_direction(tokens)
-    m, d = tokens.shape
-    assert powers[1] <= (d - 1) * m * (m - 1) // 2 + 1
-    close = np.array([[1.0, 0.0], [1.0, 2.0**-1070], [1.0 + 2.0**-52, 0.0]])  # float64 sums would merge these
-    assert pj.integer_direction(close)[0] == 1
-    with pytest.raises(InfoFlowError, match="distinct"):
-        pj.integer_direction(np.ones((2, 2)))

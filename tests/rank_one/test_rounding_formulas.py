@@ -203,3 +203,47 @@ def test_moderate_logits_are_compared_in_balls() -> None:
     loud = replace(head, query=1e5 * head.query, key=1e3 * head.key)
     found = certificate.certify_gap(contexts, loud, averages(contexts, loud), 0.0)
     assert (found.method, found.holds) == ("minor identity", True)
+
+
+def test_what_products_below_float64_lose() -> None:
+    """A direction of 0 has exact projections: 8 s count TINY (1 + |V|) is what stays of the formula."""
+    contexts, head = setting(size=4)
+    tiny, largest = 2.0**-1074, np.max(np.abs(contexts.vocabulary))
+    assert largest == 4.0
+    assert certificate.projected(contexts, 0 * head.key, 4) == (tiny * 8 * 4 * 9 * 5, tiny * 8 * 4 * 9 * 5)
+    hidden = cx.read_contexts(X * np.array([0.0, 1.0, 1.0]))  # the read-out looks where every token is 0
+    reach = float(np.max(np.abs(hidden.vocabulary @ head.key)))
+    assert reach > 1
+    error = memorize._readout_error(hidden, replace(head, output=0 * head.output), np.array([2.0**40, 0.0, 0.0]))
+    assert error == pytest.approx(tiny * (3 + 8 * 4 * (1 + reach) * 2.0**40), rel=1e-12, abs=0)
+
+
+def test_the_slack_of_the_estimates_is_four_logit_errors_and_one() -> None:
+    contexts, head = setting(1e13)
+    error = certificate.logit_error(contexts, head)
+    assert error > 0.05
+    assert certificate._Minors(contexts, head).slack == 4 * error + 1.0
+
+
+def test_float64_keeps_averages_apart_that_differ_by_more_than_two_errors() -> None:
+    """Neighbours three rounding bounds apart: balls separate them, and so does every execution."""
+    for steps in range(1, 4000):
+        vocabulary = np.array([[0.5], [1.0], [1.0 + steps * 2.0**-52]])
+        contexts = cx.contexts_of(vocabulary, np.array([[0, 1], [0, 2]]))
+        head = RankOneHead(np.array([1.0]), np.array([1.0]), np.array([1.0]))
+        s, error = averages(contexts, head), certificate.rounding_bound(contexts, head)
+        gaps = np.diff(np.sort(s[contexts.query == 0]))
+        if gaps[0] > 2.5 * error:
+            break
+    assert 2.5 * error < gaps[0] < 3.5 * error
+    assert certificate.certify_by_balls(contexts, head, s).float64
+
+
+def test_an_average_of_nothing_but_underflow() -> None:
+    """Keys of 0: the error of p, and n + 2 products that may underflow."""
+    contexts, head = setting()
+    silent = replace(head, key=0 * head.key)
+    dp = certificate.projected(contexts, silent.key, head.size)[1]
+    n = contexts.members.shape[1]
+    assert 0 < dp < 1e-318
+    assert certificate.rounding_bound(contexts, silent) == dp + (n + 2) * 2.0**-1074

@@ -11,6 +11,7 @@ from infoflow.refutations.ball_model import ball_state, ball_target
 from infoflow.refutations.balls import Balls, activation, constant, exact
 from infoflow.refutations.problem import problem_of
 from infoflow.refutations.proof import _varying
+from infoflow.targets.named import min_pair
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import CallableScore, NormOfSum, TreeScore
 from infoflow.targets.target import Extremum, KthLargest, PositionSum, Target
@@ -153,3 +154,9 @@ def test_powers_of_a_ball_around_zero():
         ball = ball_target(target, [[flint.arb(0, 0.5)]])
     assert float(ball.lower()) <= 1.0
     assert 1.5 <= float(ball.upper()) < 1.51
+
+
+def test_more_than_twenty_thousand_tuples_are_not_enclosed():
+    """142^2 pairs: the answer is that there is no enclosure, at once."""
+    row = [flint.arb(0.5)] * 3
+    assert ball_target(min_pair(), [row] * 142, lambda: None) is None

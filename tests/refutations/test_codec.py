@@ -12,7 +12,7 @@ import infoflow
 from infoflow.commands.constructions import codec as command
 from infoflow.construct.codec import codec, heaviside_by_tanh, sizes
 from infoflow.errors import InfoFlowError, JobError
-from infoflow.refutations.twins import Twins, _bisect_square, codec_twins, winding
+from infoflow.refutations.twins import Twins, _bisect_square, _hemisphere, codec_twins, winding
 
 
 @settings(max_examples=25, deadline=None)
@@ -265,3 +265,19 @@ def test_a_decoder_that_returns_one_twin_errs_on_the_other_alone():
     twins = Twins(V, 1 - V, 0.0, 0.0)
     assert twins.decoder_errors(lambda z: V[None], np.zeros(1)) == (0.0, 0.75)
     assert twins.decoder_errors(lambda z: 1 - V[None], np.zeros(1)) == (0.75, 0.0)
+
+
+def test_the_hemisphere_is_the_upper_half_of_the_cube():
+    """The middle square is the top, the rim goes down to the equator, opposite points of the edge to opposite ones."""
+    w = np.array([[0.2, -0.1], [0.5, 0.0], [0.75, 0.0], [1.0, -0.5], [-1.0, 0.5]])
+    wanted = [[0.7, 0.4, 1.0], [1.0, 0.5, 1.0], [1.0, 0.5, 0.75], [1.0, 0.25, 0.5], [0.0, 0.75, 0.5]]
+    assert _hemisphere(w) == pytest.approx(np.array(wanted))
+
+
+def test_a_zero_and_its_opposite_are_not_counted_twice():
+    """On side faces: a search that reached beyond the equator would meet both, and an even number of turns."""
+    kernel = np.array([0.0, 1.0, 0.3])
+    rows = np.linalg.svd(kernel[None])[2][1:]
+    for sign in (1.0, -1.0):
+        found = codec_twins(lambda V, sign=sign: (V - 0.5) @ (rows * [sign, 1.0, 1.0]).T, 3, 2)
+        assert found.latent_difference < 1e-12

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from infoflow.refutations.balls import Balls, exact
-from infoflow.refutations.proof import _certified, krawczyk, newton
+from infoflow.refutations.proof import _certified, _free_coordinates, krawczyk, newton
 from infoflow.targets import sum_of_maxima
 
 flint = pytest.importorskip("flint")
@@ -85,3 +85,22 @@ def test_twins_outside_the_domain_prove_nothing(outside):
         twins = list(inside)
         twins[k] = exact(np.array([[0.9 if k == 0 else 0.2], [outside]]))
         assert _certified(target, twins, (-1.0, 1.0), lambda: None) == (None, "the twins are not inside the domain")
+
+
+def test_free_coordinates_are_independent_and_a_singular_state_is_said():
+    """Two numbers of a state in three coordinates: those that move it, unless one hardly does."""
+    pair = np.full((2, 3, 1), 0.5)
+    moving = np.zeros((2, 6))
+    moving[0, 1], moving[1, 4] = 1.0, 0.5
+    assert sorted(_free_coordinates(moving, 2, pair, (0.0, 1.0))) == [1, 4]
+    moving[1, 4] = 1e-15
+    assert "singular" in _free_coordinates(moving, 2, pair, (0.0, 1.0))
+    moving[1, 4] = 1e-13
+    assert sorted(_free_coordinates(moving, 2, pair, (0.0, 1.0))) == [1, 4]
+
+
+def test_free_coordinates_keep_off_both_faces():
+    moving, box = np.eye(4), (-2.0, -1.0)
+    pair = np.array([[[-2.0], [-1.5]], [[-1.0], [-1.25]]])
+    assert sorted(_free_coordinates(moving, 2, pair, box)) == [1, 3]
+    assert "only 2 coordinates" in _free_coordinates(moving, 3, pair, box)

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infoflow.construct.exponential_head import exponential_head
+from infoflow.construct.single_head_plans import exponential_head
 from infoflow.construct.single_heads import memory_head
 from infoflow.errors import InfoFlowError
 from infoflow.targets.named import d_retrieval, kth_largest, pairwise_max, sum_of_maxima

@@ -1,12 +1,16 @@
 import math
+import sys
+from functools import partial
 from itertools import pairwise
 
 import pytest
 import torch
 
+from infoflow.construct.softmax_attention.anchors import Anchors
 from infoflow.construct.softmax_attention.attacks import probes_of_interval
 from infoflow.construct.softmax_attention.heads import SoftmaxHead
 from infoflow.construct.softmax_attention.multi_head import multi_head_truncated_linear
+from infoflow.construct.softmax_attention.truncated_linear import TruncatedLinear, on_anchors
 from infoflow.errors import InfoFlowError
 
 F64 = torch.float64
@@ -98,3 +102,23 @@ def test_wrong_input(change, message):
     call = {"w": [1.0], "t": 0.0, "a": 0.0, "b": 1.0, "n": 4, "H": 2} | change
     with pytest.raises(InfoFlowError, match=message):
         multi_head_truncated_linear(**call)
+
+
+def forty_anchors(w: list[float], t: float, a: float, b: float, eps0: float) -> TruncatedLinear:
+    return on_anchors(w, t, Anchors(a, b, 40), eps0, n=3)
+
+
+@pytest.mark.parametrize("make", [partial(multi_head_truncated_linear, n=5, H=4), forty_anchors])
+@pytest.mark.parametrize("b", [1.0, 1e-6])
+def test_every_real_number_is_every_real_number(make, b):
+    """Beyond 1e308 spacings z - L_k is infinite, and 0 steps of it were NaN."""
+    net = make([1.0], 0.0, -1.0, b, eps0=0.01)
+    z = torch.tensor([1e17, 1e160, 1e303, sys.float_info.max], dtype=torch.float64)
+    for values in (z, -z):
+        assert (net.response(values) - values.clamp(-1.0, b)).abs().max() <= net.certificate.bound
+
+
+def test_a_radius_without_gates_is_refused():
+    """No head would ask for it, so a file could say anything there."""
+    with pytest.raises(InfoFlowError, match="no radius"):
+        multi_head_truncated_linear([1.0], 0.0, -1.0, 1.0, n=5, H=4, radius=-1e308)

@@ -46,6 +46,8 @@ def test_truncated_linear_with_heads(tmp_path):
     assert recertified(report).holds
     with pytest.raises(InfoFlowError, match="--H alone"):
         truncated_linear.run({"H": "4", "eps": "0.1"}, tmp_path, 0)
+    with pytest.raises(InfoFlowError, match="either eps or p"):
+        truncated_linear.run({"p": "8", "eps": "0.1"}, tmp_path, 0)
 
 
 @pytest.mark.parametrize("variant", ["two-layer", "one-layer-softmax", "quadratic"])

@@ -23,7 +23,7 @@ TEMPERATURES = [0.25, 0.5, 1.0, 2.0, 12.0]
     [(torch.sin, 1.0, 1.0), (lambda z: z.abs(), 1.0, None), (torch.tanh, 1.0, 0.77), (lambda z: z**2, 12.0, 2.0)],
 )
 def test_the_bound_holds(c, F, lipschitz, second):
-    head = table_head(F, -3.0, 3.0, 120, w=[1.0], c=c, lipschitz=lipschitz, second=second)
+    head = table_head(F, table(F, -3.0, 3.0, 120, c), [1.0], sup=Derivatives(lipschitz, second))
     assert head.attack(0, 1.0) <= head.certificate.bound
 
 
@@ -74,14 +74,14 @@ def test_range_at_the_best_temperature_for_every_real_z():
 
 def test_explicit_and_fast_agree():
     torch.manual_seed(0)
-    head = table_head(torch.sin, -3.0, 3.0, 90, w=[0.5, -0.25], t=0.1, n=4)
+    head = table_head(torch.sin, table(torch.sin, -3.0, 3.0, 90), [0.5, -0.25], t=0.1, n=4)
     X = torch.rand(6, 2, 4, dtype=F64)
     assert torch.allclose(head.explicit(X), head.fast(X), rtol=0, atol=1e-12 + head.table.explicit_rounding)
     assert head.certificate.bound is None
 
 
 def test_wrong_input():
-    head = table_head(torch.sin, -1.0, 1.0, 60, w=[1.0], n=2)
+    head = table_head(torch.sin, table(torch.sin, -1.0, 1.0, 60), [1.0], n=2)
     with pytest.raises(InfoFlowError, match="domain of the table"):
         head.fast(torch.tensor([[0.0, 1.1]], dtype=F64))
     with pytest.raises(InfoFlowError, match="domain of the table"):
@@ -93,4 +93,4 @@ def test_wrong_input():
     with pytest.raises(InfoFlowError, match="positive sharpness c"):
         table(torch.sin, -1.0, 1.0, 60, 0.0)
     with pytest.raises(InfoFlowError, match="p >= n"):
-        table_head(torch.sin, -1.0, 1.0, 60, w=[1.0], n=61)
+        table_head(torch.sin, table(torch.sin, -1.0, 1.0, 60), [1.0], n=61)

@@ -4,8 +4,15 @@ import random
 import pytest
 import torch
 
+from infoflow.construct.softmax_attention.anchors import Anchors
 from infoflow.construct.softmax_attention.attacks import probes_of_interval
-from infoflow.construct.softmax_attention.truncated_linear import clipped_relu, hard_tanh, relu, truncated_linear
+from infoflow.construct.softmax_attention.truncated_linear import (
+    clipped_relu,
+    hard_tanh,
+    on_anchors,
+    relu,
+    truncated_linear,
+)
 from infoflow.errors import InfoFlowError
 
 F64 = torch.float64
@@ -32,7 +39,7 @@ def test_the_bound_holds_for_3000_random_configurations():
         b = a + 10 ** rng.uniform(-2, 3)
         p, eps0 = rng.choice([3, 4, 5, 8, 17, 40]), 10 ** rng.uniform(-6, math.log10(0.5))
         for grid in ("paper", "closed", "midpoint"):
-            head = truncated_linear([1.0], 0.0, a, b, p=p, eps0=eps0, grid=grid)
+            head = on_anchors([1.0], 0.0, Anchors(a, b, p, grid), eps0)
             z = probes_of_interval(head.anchors.first, head.anchors.spacing, p, a, b)
             error = (head.response(z) - z.clamp(a, b)).abs().max()
             assert error <= head.certificate.bound, (trial, a, b, p, eps0, grid)
@@ -44,7 +51,7 @@ def test_explicit_and_fast_agree(per_token, grid):
     torch.manual_seed(1)
     w = torch.randn(4, 3, dtype=F64) if per_token else torch.randn(3, dtype=F64)
     t = torch.randn(4, dtype=F64) if per_token else 0.3
-    head = truncated_linear(w, t, -1.0, 2.0, p=50, eps0=1e-3, n=4, grid=grid)
+    head = on_anchors(w, t, Anchors(-1.0, 2.0, 50, grid), 1e-3, n=4)
     X = torch.randn(5, 3, 4, dtype=F64) / 3
     assert head.affine(X).shape[-2:] == ((2 * 4 + 3) if per_token else (2 * 3 + 3), 50)
     assert torch.allclose(head.explicit(X), head.fast(X), rtol=0, atol=1e-12 + head.explicit_rounding)
@@ -60,14 +67,14 @@ def test_zero_weights_and_a_bias_per_token():
 def test_window_equals_the_dense_softmax():
     for p in (3, 9, 100):
         for c_eps in (0.5, 1e-3):
-            head = truncated_linear([1.0], 0.0, -1.0, 2.0, p=p, eps0=c_eps)
+            head = on_anchors([1.0], 0.0, Anchors(-1.0, 2.0, p), c_eps)
             z = torch.linspace(-2, 3, 1001, dtype=F64)
             assert (head.response(z) - dense(head, z)).abs().max() < 1e-12
 
 
 def test_float32_by_direct_differences_stays_at_half_an_anchor():
     for p in (600, 3000, 12_000):
-        head = truncated_linear([1.0], 0.0, -1.0, 2.0, p=p, eps0=1e-3)
+        head = on_anchors([1.0], 0.0, Anchors(-1.0, 2.0, p), 1e-3)
         z = torch.linspace(-1, 2 - head.anchors.spacing, 50_001, dtype=torch.float32)
         error = (head.response(z).double() - z.double()).abs().max()
         assert error < 0.52 * head.anchors.spacing
@@ -98,7 +105,7 @@ def test_the_mean_squared_error_falls_like_one_over_p_squared():
     """Figures 2 and 4 claim MSE ~ 1/p; the weights of the theorem give sup ~ 1/p and MSE ~ 1/p^2."""
     z = torch.linspace(-1, 1, 20_011, dtype=F64)
     sizes = torch.tensor([16.0, 64.0, 256.0, 1024.0], dtype=F64)
-    heads = [truncated_linear([1.0], 0.0, -1.0, 1.0, p=int(p), eps0=1e-3 / int(p), grid="midpoint") for p in sizes]
+    heads = [on_anchors([1.0], 0.0, Anchors(-1.0, 1.0, int(p), "midpoint"), 1e-3 / int(p)) for p in sizes]
     errors = torch.stack([head.response(z) - z for head in heads])
     for measure, slope in ((errors.abs().amax(1), -1.0), (errors.square().mean(1), -2.0)):
         x, y = sizes.log(), measure.log()
@@ -121,7 +128,7 @@ def test_the_printed_head_fails_on_wide_intervals():
     out, bound = printed(0.0, 1000.0, 10, 0.01, z)
     assert torch.allclose(out, torch.tensor([448.7, 450.1, 451.6], dtype=F64), atol=0.1)
     assert (out - z).abs().max() > 500 > bound
-    head = truncated_linear([1.0], 0.0, 0.0, 1000.0, p=10, eps0=0.01)
+    head = on_anchors([1.0], 0.0, Anchors(0.0, 1000.0, 10), 0.01)
     assert (head.response(z) - z).abs().max() <= head.certificate.bound < bound * 1.01
     out, bound = printed(0.0, 100.0, 10, 0.1, torch.tensor([100.0], dtype=F64))
     assert abs(out - 100) > bound
@@ -134,7 +141,7 @@ def test_the_printed_temperature_with_n_for_p_is_too_low():
     beta = 2 * math.log((2 - 1) / eps0) * p**2
     weights = torch.softmax(-(beta / 2) * (L[4] - L) ** 2, 0)
     assert 0.0195 < 1 - weights[4] < 0.0197
-    proper = truncated_linear([1.0], 0.0, 0.0, 1.0, p=p, eps0=eps0)
+    proper = on_anchors([1.0], 0.0, Anchors(0.0, 1.0, p), eps0)
     assert 1 - torch.softmax(-(proper.beta / 2) * (L[4] - L) ** 2, 0)[4] < eps0
 
 
@@ -143,12 +150,12 @@ def test_two_anchors_admit_beta_zero_and_fail():
     L = torch.tensor([0.0, 0.5], dtype=F64)
     assert abs(torch.softmax(0 * L, 0) @ L - 1.0) == 0.75
     with pytest.raises(InfoFlowError, match="p >= 3"):
-        truncated_linear([1.0], 0.0, 0.0, 1.0, p=2)
+        on_anchors([1.0], 0.0, Anchors(0.0, 1.0, 2))
 
 
 def test_a_row_map_that_is_not_constant_splits_the_output_at_midpoints():
     """G = identity, z = .4375 between the anchors .375 and .5: two rows carry half each, not one row the value."""
-    head = truncated_linear([1.0], 0.0, 0.0, 1.0, p=8, eps0=0.01)
+    head = on_anchors([1.0], 0.0, Anchors(0.0, 1.0, 8), 0.01)
     L = head.anchors.points()
     rows = torch.softmax(-(head.beta / 2) * (0.4375 - L) ** 2, 0) * L
     assert abs(rows[3] - 0.1875) < 1e-3
@@ -160,31 +167,35 @@ def test_a_row_map_that_is_not_constant_splits_the_output_at_midpoints():
     ("change", "message"),
     [
         ({"a": 2.0}, "a < b"),
-        ({"p": None}, "either eps or p"),
-        ({"p": 3, "n": 5}, "p >= n"),
+        ({"n": 5}, "p >= n"),
         ({"eps0": 0.7}, "eps0"),
         ({"w": [math.inf]}, "finite"),
         ({"t": [0.0, math.nan], "n": 2}, "finite"),
         ({"w": [[1.0]], "n": 2}, "shape"),
         ({"t": [0.0, 1.0], "n": 3}, "bias"),
-        ({"p": None, "eps": -1.0}, "positive"),
         ({"grid": "uniform"}, "unknown anchor grid"),
     ],
 )
 def test_wrong_input(change, message):
-    call = {"w": [1.0], "t": 0.0, "a": 0.0, "b": 1.0, "p": 8} | change
+    call = {"w": [1.0], "t": 0.0, "a": 0.0, "b": 1.0, "p": 4, "grid": "paper"} | change
     with pytest.raises(InfoFlowError, match=message):
-        truncated_linear(**call)
+        on_anchors(anchors=Anchors(*(call.pop(name) for name in ("a", "b", "p", "grid"))), **call)
+
+
+@pytest.mark.parametrize(("eps", "message"), [(-1.0, "positive"), (math.nan, "positive"), (1e-16, "raise eps")])
+def test_wrong_errors(eps, message):
+    with pytest.raises(InfoFlowError, match=message):
+        truncated_linear([1.0], 0.0, 0.0, 1.0, eps)
 
 
 def test_wrong_shapes_and_sizes_of_x():
-    head = truncated_linear([1.0, 1.0], 0.0, 0.0, 1.0, p=8, n=3)
+    head = on_anchors([1.0, 1.0], 0.0, Anchors(0.0, 1.0, 8), n=3)
     with pytest.raises(InfoFlowError, match="2 rows"):
         head.fast(torch.zeros(3, 3, dtype=F64))
     with pytest.raises(InfoFlowError, match="3 tokens"):
         head.explicit(torch.zeros(2, 4, dtype=F64))
     with pytest.raises(InfoFlowError, match="use fast"):
-        truncated_linear([1.0], 0.0, 0.0, 1.0, p=10_000).explicit(torch.zeros(1, 1, dtype=F64))
+        on_anchors([1.0], 0.0, Anchors(0.0, 1.0, 10_000)).explicit(torch.zeros(1, 1, dtype=F64))
 
 
 def test_an_absurd_number_of_anchors_is_probed_at_its_ends():

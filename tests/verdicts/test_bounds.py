@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 from itertools import product
-from math import cos, exp, inf, pi, sin
+from math import cos, exp, inf, log, pi, sin
 
 import numpy as np
 import pytest
@@ -418,3 +418,10 @@ def test_a_form_is_an_inner_product_up_to_a_trillionth():
         matrix = np.eye(2) + off * np.array([[0.0, 1.0], [0.0, 0.0]])
         F = targets.Target.sum(targets.Extremum(targets.TreeScore.bilinear(matrix), "min"))
         assert (bounds._inner_product_scale(F) is not None) == known
+
+
+def test_three_cells_are_enough_for_a_bound_where_weights_are_small():
+    """Two free positions of three points, one head of one number: c = floor(3^(2/2)); B = 1/1000 makes it count."""
+    found = log_width(6.1 * 2.05 * 0.1, free=2, heads=1, head_dim=1, eps=0.1, weight_bound=1e-3, steps=(2.05,))
+    wanted = log(0.05) + log(0.1) + log(3 - 1) - log(4 * 2) - 4 * log(1e-3)
+    assert found == pytest.approx(wanted, abs=1e-8)

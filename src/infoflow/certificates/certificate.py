@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from infoflow.errors import InfoFlowError
-from infoflow.report.shown import Shown
+from infoflow.report.html import Shown
 
 UNCHECKED = "the file states it and nobody has checked it; certify computes it again"
 MOST_TOKENS = 6  # of the worst sequence that are printed

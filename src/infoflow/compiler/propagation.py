@@ -31,7 +31,8 @@ from jaxtyping import Float
 from infoflow.certificates.rules import UNIT
 from infoflow.certificates.softmax import softmax_gap
 from infoflow.compiler.blocks import Block, Piece
-from infoflow.compiler.wiring import WiredHead, Wiring, cls_entry, state_bounds, value_bound
+from infoflow.compiler.heads import WiredHead, cls_entry
+from infoflow.compiler.wiring import Wiring, state_bounds, value_bound
 from infoflow.flow.normal_form import HELD, NormalForm, Term
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.target import OuterNetwork

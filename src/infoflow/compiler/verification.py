@@ -410,7 +410,7 @@ def with_stored_errors(wiring: Wiring, network: Transformer, expected: Transform
                 head.job.message is None or head.job.message.shift != 0
             )
             defect = head.defect + 2.0 * logit / head.kappa + (0.0 if winner else back + read)
-            value_defect = head.value_defect + (read if winner else 0.0)
+            value_defect = head.value_defect + read  # asked of winners alone
             changed.append(replace(head, defect=defect, value_defect=value_defect, value_error=float(dv.max())))
         heads.append(tuple(changed))
     return replace(wiring, heads=tuple(heads), embedding_error=_embedding_error(wiring, network, expected))

@@ -12,8 +12,7 @@ from infoflow.certificates import Certified
 from infoflow.compiler import budget as compiled
 from infoflow.compiler import occupancy_plan as occupancy
 from infoflow.compiler.offer import Builder, Fits, Offer, Question, Refusal
-from infoflow.construct import exponential_head
-from infoflow.construct import memory_plan as memory_head
+from infoflow.construct import single_head_plans
 from infoflow.flow.layout import Refused
 from infoflow.targets.named import TargetLike, target_of
 from infoflow.targets.target import WholeSequence
@@ -26,8 +25,8 @@ BUILDABLE = (
 # In the order in which they are tried: the compiler's networks are the smallest, the occupancy networks the largest.
 BUILDERS: dict[Builder, Fits] = {
     "compiler": compiled.fits,
-    "exponential_head": exponential_head.fits,
-    "memory_head": memory_head.fits,
+    "exponential_head": single_head_plans.fits_exponential,
+    "memory_head": single_head_plans.fits_memory,
     "occupancy": occupancy.fits,
 }
 

@@ -41,7 +41,7 @@ class Steps:
 
     @property
     def units(self) -> int:
-        """Hidden units."""
+        """Steps of the staircase: one hidden unit each."""
         return int(self.thresholds.size)
 
     @property
@@ -90,20 +90,20 @@ class Codec:
 
     @property
     def n(self) -> int:
-        """Numbers between."""
+        """Numbers of the code, between encoder and decoder: what a head of that size could carry."""
         return int(self.decoder.thresholds.shape[0])
 
     @property
     def parameters(self) -> int:
-        """Of encoder and decoder."""
+        """Parameters of encoder and decoder together."""
         return self.encoder.parameters + self.decoder.parameters
 
     def encode(self, V: Float[np.ndarray, "batch m"]) -> Float[np.ndarray, "batch n"]:
-        """m numbers as n."""
+        """The code of m numbers in [0, 1], n of them."""
         return self.encoder(np.asarray(V, dtype=np.float64))
 
     def decode(self, latent: Float[np.ndarray, "batch n"]) -> Float[np.ndarray, "batch m"]:
-        """n numbers as m."""
+        """The m numbers that a code stands for."""
         return self.decoder(np.asarray(latent, dtype=np.float64))
 
     def __call__(self, V: Float[np.ndarray, "batch m"]) -> Float[np.ndarray, "batch m"]:

@@ -20,12 +20,13 @@ from infoflow.construct.rank_one.equivariant_proof import CertifiedEquivariant, 
 from infoflow.construct.rank_one.memorize import Memorizer, memorize
 from infoflow.construct.rank_one.text import TextMemory, memorize_text, read_conll
 from infoflow.construct.single_heads import SingleHead, single_head
+from infoflow.construct.softmax_attention.anchors import Anchors
 from infoflow.construct.softmax_attention.descent import InContextDescent, in_context_gd
 from infoflow.construct.softmax_attention.expression import parse
 from infoflow.construct.softmax_attention.grid import GridApproximator, grid_approximator
 from infoflow.construct.softmax_attention.multi_head import MultiHeadTruncatedLinear, multi_head_truncated_linear
 from infoflow.construct.softmax_attention.trajectory import DescentProblem
-from infoflow.construct.softmax_attention.truncated_linear import TruncatedLinear
+from infoflow.construct.softmax_attention.truncated_linear import TruncatedLinear, on_anchors
 from infoflow.construct.softmax_attention.truncated_linear import truncated_linear as one_head
 from infoflow.errors import InfoFlowError, unknown
 
@@ -41,8 +42,11 @@ def truncated_linear(given: Given, seed: int) -> TruncatedLinear | MultiHeadTrun
         if eps is not None or p is not None:
             raise InfoFlowError("expected --H alone (p = (n-2) H follows), got --eps or --p beside it; drop one.")
         return multi_head_truncated_linear(w, t, a, b, n=n, H=given["H"], eps0=eps0)
-    eps = 0.01 if eps is None and p is None else eps
-    return one_head(w, t, a, b, eps, n=n, p=p, eps0=eps0 if p is not None else None, grid=given["grid"])
+    if p is None:
+        return one_head(w, t, a, b, 0.01 if eps is None else eps, n=n, grid=given["grid"])
+    if eps is not None:
+        raise InfoFlowError("expected either eps or p (with eps0), got both; give one of them.")
+    return on_anchors(w, t, Anchors(a, b, p, given["grid"]), eps0, n)
 
 
 def grid(given: Given, seed: int) -> GridApproximator:

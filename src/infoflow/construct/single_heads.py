@@ -26,8 +26,7 @@ from infoflow.arguments import shown
 from infoflow.certificates import Certificate, asked_of, error_claim
 from infoflow.certificates.attack import starts
 from infoflow.compiler.coverage import expect_float64
-from infoflow.construct.exponential_head import ExponentialHead, exponential_head
-from infoflow.construct.memory_plan import MemoryPlan, hat_weights, plan_memory
+from infoflow.construct.single_head_plans import ExponentialHead, MemoryPlan, exponential_head, hat_weights, plan_memory
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer, TransformerConfig, files
 from infoflow.nn.transformer import Linear
@@ -110,7 +109,7 @@ def memory_head(target: Target, T: int, eps: float) -> MemoryHead:
 
 
 def write_memory(plan: MemoryPlan) -> MemoryHead:
-    """The network of a plan."""
+    """The uniform head and the five affine layers of its read-out, as a plan says."""
     d, D = plan.target.dim, len(plan.terms)
     tensors = tuple((torch.from_numpy(W), torch.from_numpy(b)) for W, b in _readout(plan))
     attention = _attention(plan.T, d)

@@ -23,16 +23,19 @@ from itertools import combinations_with_replacement, islice
 import numpy as np
 from jaxtyping import Float
 
-from infoflow import arguments
+from infoflow import arguments, cost
 from infoflow.certificates import Certificate, Claim, stated_limit
+from infoflow.certificates.rules import UNIT
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer
 from infoflow.proofs.tabled import Groups, Tabled, ends, margins, tabled
 
+GROUP_BYTES = 200  # of a group of sequences while it is made
 BATCH = 256  # groups bounded at once
 MOST_SEQUENCES = 2 * 10**7  # sequences up to which brute force checks the bound
 TOGETHER = 8  # groups split at once
-LAW_SLACK = 1e-10  # of a sum of masses in float64
+LAW_SLACK = 1e-10  # of a sum of masses in float64; their T factors and V summands add 16 u T (V + log T)
+GROUPS = 1e9  # operations a second
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,10 @@ class Law:
             ways //= math.factorial(count)
         if self.weights is None or self.below is None:
             return int(ways * below**free)
-        return float(ways * np.prod(self.weights[tokens] ** counts) * self.below[below] ** free)
+        parts = [*zip(self.weights[tokens].tolist(), counts.tolist(), strict=True), (float(self.below[below]), free)]
+        if any(p == 0.0 and n for p, n in parts):
+            return 0.0
+        return math.exp(math.log(ways) + sum(n * math.log(p) for p, n in parts if n))  # ways may be beyond float64
 
     def share(self, mass: int | float) -> float:
         """As a share of everything, rounded downwards."""
@@ -78,7 +84,7 @@ class Law:
             exact = Fraction(mass, self.size**self.T)
             found = mass / self.size**self.T
             return found if Fraction(found) <= exact else math.nextafter(found, 0.0)
-        return max(0.0, float(mass) - LAW_SLACK)
+        return max(0.0, float(mass) - LAW_SLACK - 16 * UNIT * self.T * (self.size + math.log(self.T + 1.0)))
 
 
 EMPTY = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
@@ -114,6 +120,11 @@ def prove(net: Tabled, law: Law, seconds: float, depth: int | None = None, most:
             elif lead + 2.0 * net.slack < 0.0:
                 wrong += mass
     return Share(law.share(right), 1.0 - law.share(wrong), made, time.monotonic() - begin, depth)
+
+
+def expect_room(V: int, T: int) -> None:
+    """Refuse a vocabulary and a length whose first groups, V T of them, would not fit in memory."""
+    cost.memory(GROUP_BYTES * V * T, f"groups of sequences of T={T} tokens out of {V}", "T or the vocabulary")
 
 
 def lead_of(net: Tabled, groups: Groups) -> Float[np.ndarray, " groups"]:
@@ -170,6 +181,7 @@ def largest_error(
         low, high = ends(net, groups)
         truth = values[groups.tokens[:, 0]]
         bounds = np.maximum(high - truth, truth - low)
+        bounds = np.where(np.isnan(bounds), np.inf, bounds)  # no number bounds nothing
         for g, bound in enumerate(bounds.tolist()):
             made += 1
             entry = groups.tokens[g], groups.counts[g], int(groups.free[g]), int(groups.below[g])
@@ -193,6 +205,10 @@ def certify_accuracy(
     if len(net.constant) != net.size:
         raise InfoFlowError(f"expected a class for each of {net.size} tokens, got {len(net.constant)} outputs.")
     law = Law(net.size, arguments.integer("T", T), weights)
+    bounded = net.size * len(net.start) * (len(net.scores) + net.size)  # a group's hulls and margins
+    counted = 0.12 * law.T**2  # its factorials
+    cost.work(net.size * law.T * (bounded + counted), GROUPS, f"the first groups of {T} tokens", "T")
+    expect_room(net.size, law.T)
     share = prove(net, law, seconds)
     over = f"all {net.size}^{T} sequences" if weights is None else f"sequences of {T} tokens drawn from the given law"
     asked = stated_limit(share.right, least=True) if eps is None else 1.0 - eps

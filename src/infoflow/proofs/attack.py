@@ -6,6 +6,7 @@ of four tokens with multiplicities, which costs nothing of T. What counts is the
 error that is returned is the network's own on the sequence that is returned.
 """
 
+import time
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from infoflow.targets.target import Extremum, Target
 
 DISTINCT = 4  # tokens of the sequences that are climbed on the averages
 MANY = 256  # of them at once
+KINDS = 6  # of starts, all drawn for every sequence
 
 
 def patterns(T: int) -> list[list[int]]:
@@ -53,7 +55,11 @@ def attack_trained(
         seconds = 0.5 * seconds
         best = _on_averages(exact, reduced, target, T, low, high, seconds, seed)
     asked = patterns(T)
+    most = MEMORY // (CLIMBING * max(heads, KINDS * target.dim) * T)
+    end = time.monotonic() + seconds
     for number, counts in enumerate(asked):
+        if best.tried and time.monotonic() > end:
+            break  # sequences so long that one pattern took the time of all
         owner = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
 
         def error(Y: Any, owner: torch.Tensor = owner) -> Any:
@@ -69,7 +75,7 @@ def attack_trained(
             Region(len(counts), low, high, slack if target.condition else None),
             seconds / len(asked),
             seed + number,
-            max(1, min(64, MEMORY // (CLIMBING * heads * T))),
+            max(1, min(64, most)),
         )
         larger = found._replace(worst=found.worst[owner.numpy()]) if found.error > best.error else best
         best = larger._replace(tried=best.tried + found.tried)

@@ -309,7 +309,8 @@ class Program:
         largest = np.maximum(np.abs(self.space.low), np.abs(self.space.high))
         size = (np.abs(self.linear) + chosen @ np.abs(self.piece_slopes)) @ largest + chosen @ np.abs(self.piece_ends)
         size += multipliers @ (np.abs(self.rows[:, :n]) @ largest + np.abs(self.limits)) + self.size
-        return float(constant + best + rest + ALLOWANCE * (1.0 + size))
+        found = float(constant + best + rest + ALLOWANCE * (1.0 + size))
+        return found if np.isfinite(found) else np.inf  # no number bounds nothing
 
     def _balanced(self, multipliers: np.ndarray) -> tuple[np.ndarray, float]:
         """Multipliers, and what the numbers A_k may add to their bound.

@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Float
 
 SLACK = 1e-12
+FLAT = 1e-100  # share of r below which an entry is left out: its edge is too steep for float64, its own gap is added
 LINES = 65  # supporting lines of the hull where a margin cuts the zonotope
 
 Vector = Float[np.ndarray, " d"]
@@ -32,7 +33,8 @@ def gap(r: Vector, q: Vector, ratio: float, widths: Vector, query_error: Vector 
     if ratio <= 0.0:
         return 0.0
     slip = _slip(q, widths, query_error)
-    flat = r == 0
+    flat = np.abs(r) <= FLAT * np.abs(r).max(initial=0.0)
+    rest, r = float(np.abs(r[flat]) @ widths[flat]), np.where(flat, 0.0, r)
     u = -float(np.abs(r) @ widths)
     v = -float((np.sign(r) * q)[~flat] @ widths[~flat]) - float(np.abs(q)[flat] @ widths[flat])
     best = 0.0
@@ -42,7 +44,7 @@ def gap(r: Vector, q: Vector, ratio: float, widths: Vector, query_error: Vector 
         if next_u > 0.0:
             best = max(best, on_edge(max(u, 0.0), next_u, v - slope * u - slip - SLACK * abs(slope * u), slope, ratio))
         u, v = next_u, v + slope * (next_u - u)
-    return best
+    return best + rest
 
 
 def gap_with_margin(
@@ -84,7 +86,10 @@ def _support(r: Vector, a: Vector, margin: float, q: Vector, widths: Vector, u: 
 
 
 def on_edge(low: float, high: float, alpha: float, beta: float, ratio: float) -> float:
-    """sup over [low, high] of u / (1 + e^(alpha + beta u) / ratio), low >= 0, rounded upwards."""
+    """sup over [low, high] of u / (1 + e^(alpha + beta u) / ratio), low >= 0, rounded upwards; at most `high`, also
+    where the edge is no line of numbers."""
+    if not (math.isfinite(alpha) and math.isfinite(beta)):
+        return high
 
     def value(u: float) -> float:
         return u / (1.0 + math.exp(min(alpha + beta * u - math.log(ratio), 700.0)))

@@ -13,8 +13,14 @@ of absolute values (Higham, Accuracy and Stability, 3.5); `Reduced.rounding` car
 The constant that every token shares cancels in the softmax, but not in float64: the network that runs adds it to every
 score, and a score of size s is known to s u at best. So the scores of a run are off by up to gamma_n times all that is
 summed in them, the constant included; `Reduced.noise` says how far that moves the averages.
+
+gamma_n forgets products that leave float64. Every number on the way, here and in the run, is at most the product P of
+the sums max(1, sum |entries|) of all matrices times 1 + max |x|, and a product below float64 loses 2^-1074 at most,
+which the rest of its chain makes at most 2^-1074 P. Networks with P above LARGEST are refused; UNDERFLOW is above n
+2^-1074 LARGEST for any n that fits in a memory.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +30,8 @@ from infoflow.certificates.rules import UNIT
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer
 
-LARGEST = 1e100  # of products of weights: sums and squares of what is larger leave float64
+LARGEST = 1e100  # of products of weights, and of inputs: sums and squares of what is larger leave float64
+UNDERFLOW = 1e-200  # what products below float64 may add up to
 STEEPEST = {"gelu": 1.13, "relu": 1.0, "tanh": 1.0, "sigmoid": 0.25, "identity": 1.0}  # sup |act'|, rounded upwards
 
 
@@ -73,14 +80,14 @@ class Reduced:
         absolute terms. |act(z)| <= |z| + 1 for every activation of the house.
         """
         noise = self.noise(largest, T)
-        if not np.isfinite(noise).all():
+        if not np.isfinite(noise).all() or largest > LARGEST:
             return np.full(len(self.constant), np.inf)
         off = (2.0 + gamma(2 * T + 32) / self.slip) * self.unit_error * (1.0 + largest)
         off = off + np.abs(self.weight) @ np.repeat(noise, self.dim)
         size = np.abs(self.weight).sum(1) * largest + np.abs(self.bias) + 1.0
         terms = STEEPEST[self.activation] * off + 8.0 * UNIT * size
         last = gamma(self.output.shape[1] + 2) * (np.abs(self.output) @ size + np.abs(self.constant))
-        found: np.ndarray = 2.0 * (np.abs(self.output) @ terms + last)
+        found: np.ndarray = 2.0 * (np.abs(self.output) @ terms + last) + UNDERFLOW
         return found
 
     def __call__(self, m: Float[np.ndarray, "... hd"]) -> Float[np.ndarray, "... outputs"]:
@@ -98,8 +105,8 @@ class Reduced:
 
 
 def gamma(n: int) -> float:
-    """Bound of the relative error of n operations in float64."""
-    return n * UNIT / (1.0 - n * UNIT)
+    """Bound of the relative error of n operations in float64; infinite where so many may lose everything."""
+    return n * UNIT / (1.0 - n * UNIT) if n * UNIT < 0.5 else np.inf
 
 
 def uncovered(network: Transformer) -> list[str]:
@@ -108,6 +115,7 @@ def uncovered(network: Transformer) -> list[str]:
     asked = {
         f"{c.layers} layers": c.layers != 1,
         "an encoder with a hidden layer": c.encoder == "mlp",
+        "a skip in its encoder": c.encoder_skip,
         "a table of the vocabulary": c.encoder == "table",
         "positions": c.positions != "none",
         "layer norm": c.layer_norm,
@@ -139,6 +147,7 @@ class Parts:
     last: Float[np.ndarray, "outputs units"]
     last_bias: Float[np.ndarray, " outputs"]
     activation: str
+    scale: float = 1.0  # in `asking`
 
     def products(self, size: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(queries, weight, bias); with `size` of the absolute values, which bounds every partial sum."""
@@ -155,6 +164,20 @@ class Parts:
         """(h, 2): what is summed in a score, of absolute values, for a token of size 1 and for the token 0."""
         keys = [self.asking_size[k] @ np.abs(self.key[k]) for k in range(len(self.key))]
         return np.array([[(key @ np.abs(self.tokens)).sum(), key @ np.abs(self.offset)] for key in keys])
+
+
+def reach(matrices: Iterable[np.ndarray]) -> float:
+    """The product of max(1, sum |entries|): no product of some of them, in any order, has a larger entry."""
+    with np.errstate(over="ignore"):
+        return float(np.prod([max(1.0, float(np.abs(each).sum())) for each in matrices]))
+
+
+def expect_moderate(matrices: Iterable[np.ndarray]) -> None:
+    """Refuse networks whose numbers may leave float64 on their way."""
+    if not reach(matrices) < LARGEST:
+        raise InfoFlowError(
+            f"expected weights whose products stay below {LARGEST:g}, got larger ones; float64 overflows in such a net."
+        )
 
 
 MATRICES = ("tokens", "offset", "asking", "key", "value", "output", "still", "first", "first_bias")
@@ -179,13 +202,11 @@ def multiplied(parts: Parts) -> Reduced:
     """
     if not all(np.isfinite(getattr(parts, name)).all() for name in (*MATRICES, "last", "last_bias")):
         raise InfoFlowError("expected finite weights, got NaN or infinity; the network has diverged.")
+    stored = [getattr(parts, name) for name in (*MATRICES, "asking_size", "still_size", "last", "last_bias")]
+    expect_moderate([*stored, np.array(parts.scale)])
     queries, weight, bias = parts.products()
     size = parts.products(size=True)
     (h, n, E), m = parts.key.shape, parts.value.shape[1]
-    if not all(np.isfinite(each).all() and each.max(initial=0.0) < LARGEST for each in (*size, parts.score_sizes())):
-        raise InfoFlowError(
-            f"expected weights whose products stay below {LARGEST:g}, got larger ones; float64 overflows in such a net."
-        )
     slip = gamma(2 * (parts.tokens.shape[1] + 4 * E + n + h * m) + 16)
     return Reduced(
         queries,
@@ -194,9 +215,9 @@ def multiplied(parts: Parts) -> Reduced:
         parts.last,
         parts.last_bias,
         parts.activation,
-        slip * size[0],
-        slip * (size[1].sum(1) + size[2]),
-        slip * parts.score_sizes(),
+        slip * size[0] + UNDERFLOW,
+        slip * (size[1].sum(1) + size[2]) + UNDERFLOW,
+        slip * parts.score_sizes() + UNDERFLOW,
         slip,
     )
 
@@ -209,7 +230,7 @@ def parts_of(network: Transformer) -> Parts:
     b = p["encoder.maps.0.bias"] if c.encoder == "linear" else np.zeros(E)
     cls, query, key = p["cls_token"], p["attentions.0.query"], p["attentions.0.key"]
     return Parts(
-        W + np.eye(E) if c.encoder_skip else W,
+        W,
         b,
         c.betas[0] * (query @ cls),
         abs(c.betas[0]) * (np.abs(query) @ np.abs(cls)),
@@ -223,4 +244,5 @@ def parts_of(network: Transformer) -> Parts:
         p["readout.maps.1.weight"],
         p["readout.maps.1.bias"],
         c.readout_activation or c.activation,
+        c.betas[0],
     )

@@ -116,6 +116,8 @@ def split(
         raise InfoFlowError(f"expected a short sequence and a known target, got {', '.join(reasons)}.")
     begin, made = time.monotonic(), 0
     c = network.config
+    if c.positions != "none" and c.length < T:
+        raise InfoFlowError(f"expected at most {c.length} tokens (the position table), got {T}.")
     free = c.positions == "none" and c.mask == "none" and target_forms.symmetric(target)
     heap: list[Box] = []
     _push(heap, network, target, T, np.tile(low, T)[None], np.tile(high, T)[None], np.array([np.inf]), made)

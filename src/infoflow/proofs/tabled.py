@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer
 from infoflow.proofs.lines import ACTS, lines_above
-from infoflow.proofs.reduce import LARGEST, STEEPEST, gamma, uncovered
+from infoflow.proofs.reduce import STEEPEST, UNDERFLOW, expect_moderate, gamma, uncovered
 
 FIRST = "readout.maps.0.weight"
 SLACK = 1e-11  # per unit of absolute value summed in a margin: above gamma_n of all its sums
@@ -72,6 +72,7 @@ def tabled(network: Transformer) -> Tabled:
     p = {name: value.detach().double().cpu().numpy() for name, value in network.state_dict().items()}
     if not all(np.isfinite(value).all() for value in p.values()):
         raise InfoFlowError("expected finite weights, got NaN or infinity; the network has diverged.")
+    expect_moderate([*p.values(), np.array(c.betas)])
     (h,), (n,), table, cls = c.heads, c.head_dims, p["table"], p["cls_token"]
     query, key = p["attentions.0.query"], p["attentions.0.key"]
     value, output = p.get("attentions.0.value", key), p["attentions.0.output"]
@@ -84,10 +85,6 @@ def tabled(network: Transformer) -> Tabled:
     still = a_first @ sums["cls_token"] + np.abs(shift)
     sizes = float(np.max(asked)), float((still + sum(each.max(0) for each in added)).max())
     lost = gamma(2 * (5 * table.shape[1] + (h + 1) * n) + 16) / SLACK  # as in `reduce.multiplied`
-    if not max(sizes) < LARGEST:
-        raise InfoFlowError(
-            f"expected weights whose products stay below {LARGEST:g}, got larger ones; float64 overflows in such a net."
-        )
     return Tabled(
         np.stack([c.betas[0] * table @ key[k].T @ (query[k] @ cls) for k in range(h)]),
         np.stack([table @ value[k].T @ output[:, k * n : (k + 1) * n].T @ first.T for k in range(h)]),
@@ -95,8 +92,8 @@ def tabled(network: Transformer) -> Tabled:
         p["readout.maps.1.weight"],
         p["readout.maps.1.bias"],
         c.readout_activation or c.activation,
-        lost * sizes[0],
-        lost * sizes[1],
+        lost * sizes[0] + UNDERFLOW / SLACK,
+        lost * sizes[1] + UNDERFLOW / SLACK,
     )
 
 

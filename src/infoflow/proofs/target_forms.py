@@ -6,6 +6,7 @@ the negative of the largest negative). A sum over fixed positions is one piece.
 
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from infoflow.targets.target import Target
 from infoflow.targets.terms import Extremum, KthLargest, PositionSum, Term
 
 MOST_PIECES = 64
+MOST_LISTED = 100_000  # tuples, with repetitions, that are listed to count those without: T may be absurd
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +39,9 @@ def uncovered(target: Target, T: int) -> str | None:
             return f"term {number} is no extremum"
         if not isinstance(term.score, TreeScore | NormOfSum):
             return f"term {number} has a score that is not known as a polynomial"
-        if len(tuples(term, T)) > MOST_PIECES:
-            return f"term {number} compares {len(tuples(term, T))} tuples, more than {MOST_PIECES}"
+        most = prod(map(len, term.ranges(T)))
+        if most > MOST_LISTED or len(tuples(term, T)) > MOST_PIECES:
+            return f"term {number} compares up to {most:.6g} tuples, more than {MOST_PIECES}"
     return None
 
 

@@ -92,5 +92,5 @@ def _on_intervals(
     room = (np.maximum(off, 0.0) @ widths).max(-1)
     shift = np.maximum(mu * (first[:, None] - slip), mu * (last[:, None] + slip))
     size = SLACK * (np.abs(mu) * (np.abs(first) + np.abs(last) + float(np.abs(q) @ widths))[:, None])
-    found: np.ndarray = (room + shift + size).min(1)
+    found: np.ndarray = np.fmin.reduce(room + shift + size, 1)  # a corner that is no number is left out
     return found

@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from infoflow import arguments
+from infoflow import arguments, cost
 from infoflow.certificates import Certificate, Claim, stated_limit
 from infoflow.certificates.attack import Attack
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer
-from infoflow.proofs.accuracy import largest_error
+from infoflow.proofs.accuracy import expect_room, largest_error
 from infoflow.proofs.reduce import STEEPEST, Reduced, reduce
 from infoflow.proofs.tabled import Tabled
 from infoflow.targets.polynomial import Polynomial
@@ -53,6 +53,8 @@ def certify_vocabulary(
     if reduced.dim != target.dim or len(reduced.constant) != target.outputs:
         raise InfoFlowError(f"expected a network from {target.dim} numbers to {target.outputs}, got another.")
     target.check_length(T)
+    expect_room(len(table), T)
+    cost.memory(3 * 8 * CHUNK * T * target.dim, f"{CHUNK} sequences of T={T} tokens", "T")
     rank, truth = winners(target, table)
     found = [
         largest_error(tabled_by(reduced, table, o), rank, truth[:, o], T, seconds / target.outputs)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from infoflow.report.shown import Shown
+from infoflow.report.html import Shown
 
 EXACT = "the theorem speaks of exact arithmetic on the stored weights, not of the rounding of a run"
 

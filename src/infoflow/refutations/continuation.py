@@ -28,7 +28,7 @@ from infoflow.refutations.problem import TwinProblem
 TOLERANCE = 1e-13  # of S, which `pairs` divides by the size of the states
 RANK = 1e-12  # singular values below RANK * largest count as zero
 SHARPNESS = (20.0, 1e4)  # the surrogate is sharpened from the first to the last, by factors of SHARPEN
-SHARPEN = 3.0
+SHARPEN = 3.0  # six stages from the first to the last: log_3 of their ratio
 FIRST_STEP, LAST_STEP = 0.3, 1e-5
 CORRECTIONS, RENEWALS = 10, (4, 7)  # steps back to the level set, and those before which J is renewed
 PERTURBATIONS = 8  # gradients averaged for targets with kinks

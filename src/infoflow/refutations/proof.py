@@ -27,7 +27,7 @@ from infoflow.refutations.balls import Balls, Matrix, constant, exact
 PRECISION = 256  # bits
 RADIUS = 1e-25  # rho of the box the twins are enclosed in
 MARGIN = 1e-8  # share of the box's side that free coordinates keep from its faces
-NEWTON_STEPS = 20
+NEWTON_STEPS = 20  # it converges quadratically: six from a good start, the rest for a poor one
 CONTRACTION = 1e-3  # Newton's method keeps its Jacobian while every step is shorter than the last by this factor
 LARGEST_MOVE = 1e-3  # Newton that walks further from the pair has found something else
 LATE = "the time was up before the proof ended; more seconds may give one"

@@ -21,7 +21,7 @@ from infoflow.errors import InfoFlowError, JobError
 
 Encoder = Callable[[np.ndarray], np.ndarray]
 SAMPLES = (65, 513, 4097)  # first points on an edge; more are added until the angle between neighbours is small
-SMALLEST_CELL = 1e-15
+SMALLEST_CELL = 1e-15  # a few units in the last place of 1: halving ends there
 FINEST = 1e-16  # an edge is not divided below this
 CONTINUOUS = 1e-6  # a latent that still differs by this across the last cell jumps, at float64 resolution
 
@@ -173,5 +173,5 @@ def _refuse_zero(points: np.ndarray, norm: np.ndarray, jump: np.ndarray) -> None
     """Neighbours that stay further apart than they are from 0, however close: the zero is here, or g jumps."""
     unresolved = np.flatnonzero(jump > 0.7 * np.maximum(norm[1:], norm[:-1]))
     if unresolved.size or (norm == 0).any():
-        at = int(unresolved[0]) if unresolved.size else int(norm.argmin())
+        at = int(unresolved[0]) if unresolved.size else 0  # a 0 beside another value is unresolved: all are 0
         raise ZeroOnEdge(points[at], points[min(at + 1, len(points) - 1)])

@@ -9,7 +9,7 @@ from infoflow.architecture import MOST_HEADS, Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.flow.layout import Layout, Refused, schedules
 from infoflow.flow.program import skeleton
-from infoflow.report.shown import Shown, columns
+from infoflow.report.html import Shown, columns
 from infoflow.targets import Target
 from infoflow.targets.named import TargetLike, target_of
 from infoflow.verdicts.estimate import WAYS, Count, estimate_flow, least_embed

@@ -9,7 +9,7 @@ from infoflow import arguments
 from infoflow.architecture import Architecture
 from infoflow.compiler.offer import Builder, Offer, Question, Refusal
 from infoflow.construct.builders import answers, refusal_words
-from infoflow.report.shown import Shown
+from infoflow.report.html import Shown
 from infoflow.targets import CallableScore, Extremum, OuterNetwork, PositionSum, Target, ValueAtExtremum, tree_form
 from infoflow.targets.named import TargetLike, target_of
 from infoflow.verdicts.bounds import Proved, lower_bounds

@@ -11,7 +11,7 @@ from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.flow import counting
 from infoflow.flow.trace import check_length
-from infoflow.report.shown import Shown, columns
+from infoflow.report.html import Shown, columns
 from infoflow.targets import Target
 from infoflow.targets.named import TargetLike, target_of
 from infoflow.verdicts.estimate import Count, estimate_counting, estimate_flow

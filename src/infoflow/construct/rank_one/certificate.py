@@ -70,8 +70,8 @@ def rounding_bound(contexts: Contexts, head: RankOneHead) -> float:
     Projections: |dp| <= gamma_{d+s} |V||v|, the same for q. Logits: |dp| Q + P |dq| + |dp||dq| + 8 u P Q =: e (the 8
     covers product, shift and its cancellation). Weights: relative error e^e - 1 + 8 u =: h (8 u for exp). An average
     whose weights err by h relatively moves by at most h/(1-h) times its mean absolute deviation <= P; the sums add
-    2 gamma_{n+2} P and the keys |dp| themselves; an underflowing weight adds at most n 2^-1022 P, the underflowing
-    products of the sum n + 2 times TINY.
+    2 gamma_{n+2} P and the keys |dp| themselves; an underflowing weight adds at most n 2^-1022 P, far below the
+    1e-9 of it, the underflowing products of the sum n + 2 times TINY.
     """
     n = contexts.members.shape[1]
     P, dp = projected(contexts, head.key, head.size)
@@ -79,7 +79,7 @@ def rounding_bound(contexts: Contexts, head: RankOneHead) -> float:
     if e > 0.5:
         return 2 * P
     h = math.expm1(e) + 8 * UNIT
-    return float(P * (h / (1 - h) + 2 * gamma(n + 2)) * (1 + 1e-9) + dp + n * 2.0**-1022 * P + (n + 2) * TINY)
+    return float(P * (h / (1 - h) + 2 * gamma(n + 2)) * (1 + 1e-9) + dp + (n + 2) * TINY)
 
 
 def projected(contexts: Contexts, direction: Float[ndarray, " d"], head_size: int) -> tuple[float, float]:
@@ -294,7 +294,7 @@ class _Minors:
         return value, centre
 
     def log_total(self, one: int) -> Any:
-        """log Z of a class."""
+        """log of the softmax denominator Z of a class, as a ball; computed once."""
         if one not in self.totals:
             self.totals[one] = self._log_total(one)
         return self.totals[one]

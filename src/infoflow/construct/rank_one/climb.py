@@ -32,7 +32,7 @@ class Movable(Protocol):
 
     @property
     def size(self) -> float:
-        """What gaps are measured against."""
+        """The scale of the ids: a gap divided by it does not change when all weights grow."""
 
     def jacobian(self, at: Int[ndarray, " k"]) -> Float[ndarray, "k P"]:
         """Of the ids at these places, by the weights."""

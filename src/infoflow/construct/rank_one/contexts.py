@@ -39,12 +39,12 @@ class Contexts:
 
     @property
     def size(self) -> int:
-        """Classes."""
+        """M: classes of (token, visible multiset) that one head can tell apart."""
         return len(self.query)
 
     @property
     def length(self) -> int:
-        """Places of a sequence."""
+        """n: places of the longest sequence; shorter ones are padded by -1."""
         return int(self.tokens.shape[1])
 
     def place(self, flat: int) -> str:

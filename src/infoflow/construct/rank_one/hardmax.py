@@ -30,7 +30,7 @@ TIE = (
 
 @dataclass(frozen=True)
 class HardmaxHead:
-    """One head of (5)."""
+    """The matrices of one head of (5)."""
 
     W_O: Float[ndarray, "d s"]
     W_V: Float[ndarray, "s d"]

@@ -49,7 +49,7 @@ def dyadic_shares(size: int) -> Float[ndarray, " s"]:
 
 
 def attention_average(contexts: Contexts, p: Float[ndarray, " m"], q: Float[ndarray, " m"]) -> Float[ndarray, " M"]:
-    """s of every class."""
+    """s = sum_j softmax_j(q_i p_j) p_j of every class: what its token receives from the head."""
     s = np.empty(contexts.size)
     for part, averages in average_blocks(contexts, p, q):
         s[part] = averages

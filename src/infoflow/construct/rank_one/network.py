@@ -73,7 +73,7 @@ class Memory:
 
     @property
     def head_size(self) -> int:
-        """Rows of the head's matrices."""
+        """s: rows of the head's query, key and value matrices, each of rank one."""
         return self.network.config.head_dims[0]
 
     @classmethod

@@ -8,7 +8,6 @@ keys need the smallest gap of p = V v against max|p|, queries the ratio min|q| /
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 from jaxtyping import Float
@@ -188,18 +187,3 @@ def _maximise_last(matrix: Float[ndarray, "rows k"], bounds: Float[ndarray, " ro
         return None
     solution: ndarray = result.x[:-1]
     return solution
-
-
-def integer_direction(tokens: Float[ndarray, "m d"]) -> tuple[int, ...]:
-    """(1, theta, .., theta^{d-1}) with the least theta that keeps the tokens distinct, in exact arithmetic.
-
-    Each of the m(m-1)/2 differences is a non-zero polynomial in theta of degree at most d - 1, so some
-    theta <= (d-1) m (m-1)/2 + 1 works: a deterministic fallback that guarantees distinctness only.
-    """
-    exact = [[Fraction(float(value)) for value in row] for row in tokens]
-    m, d = tokens.shape
-    for theta in range(1, (d - 1) * m * (m - 1) // 2 + 2):
-        powers = [theta**i for i in range(d)]
-        if len({sum(x * w for x, w in zip(row, powers, strict=True)) for row in exact}) == m:
-            return tuple(powers)
-    raise InfoFlowError("expected distinct tokens, got one twice; remove duplicates.")

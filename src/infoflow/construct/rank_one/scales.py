@@ -109,7 +109,7 @@ class MovableHead:
 
     @cached_property
     def size(self) -> float:
-        """The largest key."""
+        """The largest key p = k . x of the vocabulary: averages lie within it."""
         return float(np.abs(self.contexts.vocabulary @ self.key).max())
 
     @property

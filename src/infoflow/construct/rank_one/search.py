@@ -74,7 +74,7 @@ class MovableLine:
 
     @property
     def groups(self) -> Int[ndarray, " M"]:
-        """All classes must lie apart."""
+        """One group for all: with the token mixed in, classes of different tokens must lie apart as well."""
         return np.zeros(self.contexts.size, dtype=np.int64)
 
     @cached_property

@@ -70,11 +70,3 @@ def check_finite(name: str, values: Tensor) -> None:
         raise InfoFlowError(
             f"expected finite numbers in {name}, got {values[tuple(bad[0])].item()} at position {place}; correct it."
         )
-
-
-def ambiguous_fraction(c: float, eps0: float) -> float:
-    """Fraction of [a, b] where two anchors share the weight, each above eps0: ln((1-eps0)/eps0) / c.
-
-    With a non-constant row map G (Theorem 3.4, case i) the claim fails exactly there; c = lambda spacing^2.
-    """
-    return min(1.0, math.log((1 - eps0) / eps0) / c)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from infoflow.certificates import Certificate, Claim, stated_limit
 from infoflow.certificates.rules import UNIT
-from infoflow.construct.softmax_attention.gradient_heads import GradientHeads, one_variable
+from infoflow.construct.softmax_attention.gradient_heads import Bounds, GradientHeads, one_variable
 from infoflow.construct.softmax_attention.losses import Loss, find
 from infoflow.construct.softmax_attention.ridge_polynomials import general_heads
 from infoflow.construct.softmax_attention.table_head import Table, table, value_error
@@ -167,15 +167,6 @@ class InContextDescent:
         _check_labels(self.loss, problem)
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """A domain given by hand: |loss argument| <= arguments, |x_ir| <= entry, |y_i| <= labels."""
-
-    arguments: float
-    entry: float
-    labels: float = 1.0
-
-
 def in_context_gd(
     loss: str | Loss,
     d: int,
@@ -203,7 +194,7 @@ def in_context_gd(
 
     def build(limits: Bounds, source: str, weights: float = 0.0) -> InContextDescent:
         if chosen.form == "general":
-            built = general_heads(chosen, p, limits.arguments, limits.labels, limits.entry, directions, lipschitz)
+            built = general_heads(chosen, p, limits, directions, lipschitz)
         else:
             built = one_variable(chosen, heads, p, limits.arguments, limits.entry, tau, knots)
         far = 2 * (limits.arguments + limits.labels)

@@ -22,8 +22,8 @@ from infoflow.construct.softmax_attention.intervals import Interval
 from infoflow.errors import InfoFlowError, unknown
 
 TOKEN = re.compile(r"\s*(?:(\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)|([A-Za-z]\w*)|(\*\*|[-+*/^()]))")
-DEEPEST = 60
-LONGEST = 1000
+DEEPEST = 60  # brackets: the parser calls itself a few times a bracket, and Python allows 1,000 calls
+LONGEST = 1000  # characters: more than a person types
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from infoflow.construct.softmax_attention.anchors import Anchors
 from infoflow.construct.softmax_attention.descent import InContextDescent
 from infoflow.construct.softmax_attention.grid import GridApproximator
 from infoflow.construct.softmax_attention.heads import SoftmaxHead
 from infoflow.construct.softmax_attention.multi_head import multi_head_truncated_linear
 from infoflow.construct.softmax_attention.trajectory import DescentProblem
-from infoflow.construct.softmax_attention.truncated_linear import TruncatedLinear, truncated_linear
+from infoflow.construct.softmax_attention.truncated_linear import TruncatedLinear, on_anchors
 from infoflow.errors import InfoFlowError
 from infoflow.report.style import COLOURS, INK, MUTED, figure
 
@@ -56,7 +57,7 @@ def error_rates(a: float, b: float, n: int = 6) -> "Figure":
     """Attacked sup error with its bound, against p (one head) and against H (n keys a head), on log axes."""
     made, (left, right) = figure(8.4, 3.4, 1, 2)
     ps = [2**k for k in range(3, 12)]
-    single = [truncated_linear([1.0], 0.0, a, b, p=p, eps0=1 / (4 * p)) for p in ps]
+    single = [on_anchors([1.0], 0.0, Anchors(a, b, p), 1 / (4 * p)) for p in ps]
     _rate(left, ps, single, "anchors p")
     Hs = [2**k for k in range(7)]
     multi = [multi_head_truncated_linear([1.0], 0.0, a, b, n=n, H=H, eps0=1 / (8 * n * H)) for H in Hs]

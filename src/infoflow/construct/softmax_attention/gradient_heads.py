@@ -26,8 +26,17 @@ from infoflow.construct.softmax_attention.window import tail
 from infoflow.errors import InfoFlowError, unknown
 
 KINDS = ("soft", "hard", "relu")
-HARD = 12.0
+HARD = 12.0  # c of a head that selects: e^-12 = 6e-6 of the weight leaves the nearest anchor
 SOFT_SHARPNESS = (0.2, 0.25, 0.3, 0.4, 0.5, 0.7)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A domain given by hand: |loss argument| <= arguments, |x_ir| <= entry, |y_i| <= labels."""
+
+    arguments: float
+    entry: float
+    labels: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class SoftmaxHead:
 
     @property
     def parameters(self) -> int:
-        """Dense entries."""
+        """Entries of all matrices, zeros included."""
         return sum(matrix.numel() for matrix in self._matrices())
 
     @property

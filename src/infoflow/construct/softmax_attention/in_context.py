@@ -16,8 +16,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from infoflow.certificates import Certificate
+from infoflow.construct.softmax_attention.anchors import Anchors
 from infoflow.construct.softmax_attention.heads import SoftmaxHead
-from infoflow.construct.softmax_attention.truncated_linear import TruncatedLinear, truncated_linear
+from infoflow.construct.softmax_attention.truncated_linear import TruncatedLinear, on_anchors
 from infoflow.errors import InfoFlowError, unknown
 
 
@@ -32,7 +33,7 @@ class InContextTruncatedLinear:
 
     @property
     def n(self) -> int:
-        """Tokens."""
+        """The number of tokens, each with its own w and t."""
         return self.one.n
 
     @cached_property
@@ -71,7 +72,7 @@ class InContextTruncatedLinear:
         return SoftmaxHead(scale * W_K, W_Q, W_V, torch.eye(self.one.anchors.p, self.n, dtype=torch.float64))
 
     def explicit(self, X: Float[Tensor, "... rows n"]) -> Float[Tensor, "... n"]:
-        """The values through the matrices."""
+        """The same as `fast`, through the dense matrices of the head: slow, to check against."""
         return self.head()(self.affine(X))[..., 0, :]
 
     def preactivation(self, X: Float[Tensor, "... rows n"]) -> Float[Tensor, "... n"]:
@@ -98,12 +99,12 @@ class InContextTruncatedLinear:
 
 
 def in_context_truncated_linear(
-    d: int, n: int, a: float, b: float, *, p: int, eps0: float = 0.01, bias: str = "token", grid: str = "paper"
+    d: int, n: int, anchors: Anchors, *, eps0: float = 0.01, bias: str = "token"
 ) -> InContextTruncatedLinear:
     """A head for w and t of the input: `bias` says whether t is shared or each token's own."""
     if bias not in ("shared", "token"):
         raise unknown("bias", bias, ["shared", "token"])
-    one = truncated_linear([0.0] * max(d, 1), 0.0, a, b, p=p, eps0=eps0, n=n, grid=grid)
+    one = on_anchors([0.0] * max(d, 1), 0.0, anchors, eps0, n)
     if d < 1:
         raise InfoFlowError(f"expected d >= 1, got {d}; correct it.")
     return InContextTruncatedLinear(d, one, bias)

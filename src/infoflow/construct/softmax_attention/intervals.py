@@ -10,7 +10,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 ROOM = 8 * 2.0**-52  # relative room: numpy documents at most 4 ulp for these functions
-TINY = 1e-300
+TINY = 1e-300  # covers products that underflow (below 2e-308), where a relative room is nothing
 LARGEST = np.finfo(np.float64).max
 
 

@@ -37,14 +37,8 @@ class Loss:
     curvature: float | None = None
     convex: bool = False
 
-    def losses(self, s: Float[Tensor, " ..."], y: Float[Tensor, " ..."]) -> Float[Tensor, " ..."]:
-        """The loss of every prediction s with label y."""
-        if self.form == "general":
-            return self.value(s, y)
-        return self.value(s - y if self.form == "residual" else y * s)
-
     def slopes(self, s: Float[Tensor, " ..."], y: Float[Tensor, " ..."]) -> Float[Tensor, " ..."]:
-        """dl/ds."""
+        """dl/ds at every prediction s with its label y."""
         if self.form == "general":
             return self.slope(s, y)
         return self.slope(s - y) if self.form == "residual" else y * self.slope(y * s)

@@ -74,7 +74,7 @@ class MultiHeadTruncatedLinear:
 
     @property
     def heads(self) -> int:
-        """How many there are."""
+        """H, or n H where every token has weights of its own and needs gates."""
         return self.H * (self.n if self.gated else 1)
 
     @property
@@ -244,6 +244,8 @@ def multi_head_truncated_linear(
             f"expected w of shape (d,) or ({n}, d) and one bias or {n}, got {tuple(weights.shape)} and "
             f"{tuple(bias.shape)}."
         )
+    if weights.ndim == 1 and radius is not None:
+        raise InfoFlowError(f"expected no radius for weights that all tokens share, got {radius:g}; leave it out.")
     if weights.ndim == 2 and (H < 2 or radius is None or not 0 < radius < math.inf):
         raise InfoFlowError(
             f"expected H >= 2 and a finite radius for per-token weights, got H={H}, radius={radius}; the gates send "

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from infoflow.certificates import Certificate, Claim, stated_limit
 from infoflow.certificates.rules import UNIT
-from infoflow.construct.softmax_attention.anchors import check_finite
+from infoflow.construct.softmax_attention.anchors import Anchors, check_finite
 from infoflow.construct.softmax_attention.heads import SoftmaxHead
-from infoflow.construct.softmax_attention.truncated_linear import TruncatedLinear, truncated_linear
+from infoflow.construct.softmax_attention.truncated_linear import TruncatedLinear, on_anchors
 from infoflow.errors import InfoFlowError
 
 
@@ -49,7 +49,7 @@ class ReluNetwork:
         return self.W.shape[1]
 
     def preactivations(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... outputs neurons"]:
-        """What the hidden units see."""
+        """sum_i w_i . x_i + t of every hidden unit, before the ReLU."""
         return torch.einsum("ocnd,...dn->...oc", self.W, X) + self.t
 
     def __call__(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... outputs"]:
@@ -79,7 +79,7 @@ class TwoLayerAttention:
 
     @property
     def heads(self) -> int:
-        """Of both layers."""
+        """Heads of both layers: one for every hidden unit, one for every output."""
         return self.network.W.shape[0] * (self.network.neurons + 1)
 
     def first(self, r: int, c: int) -> TruncatedLinear:
@@ -87,13 +87,13 @@ class TwoLayerAttention:
         W, n = self.network.W, self.network.W.shape[2]
         bias = (self.network.t[r, c] / n).expand(n)
         b1 = self.network.token_reach
-        return truncated_linear(W[r, c], bias, -b1, b1, p=self.p1, eps0=self.eps0, n=n)
+        return on_anchors(W[r, c], bias, Anchors(-b1, b1, self.p1), self.eps0, n=n)
 
     def second(self, r: int) -> TruncatedLinear:
         """The head of layer 2 that takes the ReLU for output r."""
         outputs, neurons = self.network.t.shape
         row = torch.eye(outputs, dtype=torch.float64)[r]
-        return truncated_linear(row, 0.0, 0.0, self.network.reach, p=self.p2, eps0=self.eps0, n=neurons)
+        return on_anchors(row, 0.0, Anchors(0.0, self.network.reach, self.p2), self.eps0, n=neurons)
 
     @cached_property
     def certificate(self) -> Certificate:
@@ -125,7 +125,7 @@ class TwoLayerAttention:
     __call__ = fast
 
     def explicit(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... rows columns"]:
-        """The values through every matrix."""
+        """The same through the dense matrices of both layers: slow, to check `fast` against."""
         outputs, neurons = self.network.t.shape
         middle = X.new_zeros(*X.shape[:-2], outputs, neurons)
         for r in range(outputs):

@@ -15,7 +15,7 @@ from numpy import ndarray
 from numpy.polynomial import Chebyshev
 from torch import Tensor
 
-from infoflow.construct.softmax_attention.gradient_heads import Branch, GradientHeads, entry_scale
+from infoflow.construct.softmax_attention.gradient_heads import Bounds, Branch, GradientHeads, entry_scale
 from infoflow.construct.softmax_attention.losses import Loss
 from infoflow.construct.softmax_attention.table_head import Derivatives, extension, slope_error, table
 
@@ -45,16 +45,10 @@ def slope_gap(loss: Loss, ridges: list[tuple[float, float, Chebyshev]], S: float
 
 
 def general_heads(
-    loss: Loss,
-    p: int,
-    reach: float,
-    labels: float,
-    entry: float,
-    J: int,
-    lipschitz: tuple[float, float] | None,
-    c: float = 0.3,
+    loss: Loss, p: int, limits: Bounds, J: int, lipschitz: tuple[float, float] | None, c: float = 0.3
 ) -> GradientHeads:
-    """2J soft heads per coordinate for |s| <= reach, |y| <= labels; `lipschitz` bounds |d2l/ds2| and |d2l/dsdy|."""
+    """2J soft heads per coordinate for |s| and |y| within the limits; `lipschitz` bounds |d2l/ds2| and |d2l/dsdy|."""
+    reach, entry, labels = limits.arguments, limits.entry, limits.labels
     tau = 0.01 * entry_scale(entry) * reach
     S = reach + tau * entry
     Y = max(labels, 1e-12)

@@ -15,13 +15,14 @@ from infoflow.arguments import shown
 from infoflow.certificates import asked_of
 from infoflow.certificates.certificate import is_finite
 from infoflow.compiler.coverage import expect_float64
+from infoflow.construct.softmax_attention.anchors import Anchors
 from infoflow.construct.softmax_attention.descent import InContextDescent, in_context_gd
 from infoflow.construct.softmax_attention.expression import parse
 from infoflow.construct.softmax_attention.grid import GridApproximator, grid_approximator
 from infoflow.construct.softmax_attention.losses import NAMED
 from infoflow.construct.softmax_attention.multi_head import MultiHeadTruncatedLinear, multi_head_truncated_linear
 from infoflow.construct.softmax_attention.trajectory import DescentProblem
-from infoflow.construct.softmax_attention.truncated_linear import TruncatedLinear, truncated_linear
+from infoflow.construct.softmax_attention.truncated_linear import TruncatedLinear, on_anchors
 from infoflow.errors import InfoFlowError
 from infoflow.nn import files
 
@@ -50,7 +51,7 @@ def load_truncated_linear(tensors: Tensors, header: dict[str, Any]) -> Truncated
         net = multi_head_truncated_linear(w, t, a, b, n=n, H=H, eps0=eps0, radius=radius)
     else:
         (p,) = _numbers(header, {"p": int})
-        net = truncated_linear(w, t, a, b, p=p, eps0=eps0, n=n, grid=str(header.get("grid")))
+        net = on_anchors(w, t, Anchors(a, b, p, str(header.get("grid"))), eps0, n=n)
     made: TruncatedLinear | MultiHeadTruncatedLinear = _compared(net, _head_tensors(net), tensors, header)
     return made
 

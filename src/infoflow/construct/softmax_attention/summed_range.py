@@ -19,7 +19,7 @@ from infoflow.certificates.rules import UNIT
 from infoflow.construct.softmax_attention.anchors import Anchors
 from infoflow.construct.softmax_attention.attacks import probes_of_interval, worst
 from infoflow.construct.softmax_attention.heads import SoftmaxHead
-from infoflow.construct.softmax_attention.truncated_linear import TruncatedLinear, truncated_linear
+from infoflow.construct.softmax_attention.truncated_linear import TruncatedLinear, on_anchors
 from infoflow.errors import InfoFlowError
 
 
@@ -89,7 +89,7 @@ class SummedRange:
         return range_head(self.one.w, self.one.t.expand(self.n), grid, self.one.c, W_O)
 
     def explicit(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... 1 n_out"]:
-        """The values through the matrices."""
+        """The same as `fast`, through the dense matrices of the head: slow, to check against."""
         return self.head()(shared_affine(X, self.one.anchors))
 
     def fast(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... 1 n_out"]:
@@ -111,20 +111,17 @@ class SummedRange:
 def summed_range(
     w: Float[Tensor, " d"] | list[float],
     t: Float[Tensor, " n"] | list[float],
-    a: float,
-    b: float,
+    anchors: Anchors,
     *,
-    p: int,
     eps0: float = 0.01,
     n_out: int = 1,
     column: int = 0,
-    grid: str = "paper",
 ) -> SummedRange:
     """Build it: n tokens with shifts t, the sum written into `column` of `n_out`."""
     n = len(t)
     if not 0 <= column < n_out:
         raise InfoFlowError(f"expected a column between 1 and {n_out}, got {column + 1}; correct it.")
-    one = truncated_linear(w, t, a, b, p=p, eps0=eps0, n=n, grid=grid)
+    one = on_anchors(w, t, anchors, eps0, n)
     if one.w.ndim != 1:
         raise InfoFlowError("expected one weight vector for all tokens, got a matrix; only t may differ by token.")
     return SummedRange(one, n_out, column)

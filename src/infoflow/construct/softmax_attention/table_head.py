@@ -48,12 +48,12 @@ class Table:
 
     @property
     def p(self) -> int:
-        """Anchors."""
+        """How many anchors the table has."""
         return len(self.values)
 
     @property
     def anchors(self) -> Float[Tensor, " p"]:
-        """Where they are."""
+        """The arguments at which the table holds values."""
         return self.first + self.spacing * torch.arange(self.p, dtype=torch.float64)
 
     @property
@@ -248,7 +248,7 @@ class TableHead:
         return SoftmaxHead(W_K, W_Q, W_V, torch.eye(self.table.p, self.n, dtype=torch.float64))
 
     def explicit(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... n"]:
-        """The values through the matrices."""
+        """The same as `fast`, through the dense matrices of the head: slow, to check against."""
         self.table.check(self.w @ X + self.t)
         return self.head()(self.affine(X))[..., 0, :]
 
@@ -269,33 +269,27 @@ class TableHead:
 
 def table_head(
     F: Function,
-    low: float,
-    high: float,
-    p: int,
-    *,
+    built: Table,
     w: Float[Tensor, " d"] | list[float],
+    *,
     t: float = 0.0,
     n: int = 1,
-    c: float = 0.5,
-    lipschitz: float | None = None,
-    second: float | None = None,
+    sup: Derivatives | None = None,
 ) -> TableHead:
-    """One head for F(w.x + t), z in [low, high]. The bound needs Lip(F), and sup|F''| to be of second order in 1/p,
-    both on [low, high] and the `extension(c)` anchors beyond; without Lip(F) it is null.
+    """One head for F(w.x + t) by a `table` of F. The bound needs Lip(F) = sup|F'|, and sup|F''| to be of second order
+    in 1/p, both on the table's range and the `extension(c)` anchors beyond; without them it is null.
     """
-    built = table(F, low, high, p, c)
-    bound, parts = None, {}
-    if lipschitz is not None:
-        parts = {"table": value_error(built.spacing, c, lipschitz, second), "rounding": built.rounding}
+    bound, parts, promises = None, {}, []
+    if sup is not None:
+        parts = {"table": value_error(built.spacing, built.c, sup.first, sup.second), "rounding": built.rounding}
         bound = sum(parts.values())
-    promises = [] if lipschitz is None else [f"F has Lipschitz constant at most {lipschitz:g} on all anchors"]
-    if lipschitz is not None and second is not None:
-        promises.append(f"|F''| is at most {second:g} there")
+        promises.append(f"F has Lipschitz constant at most {sup.first:g} on all anchors")
+        promises += [] if sup.second is None else [f"|F''| is at most {sup.second:g} there"]
     certificate = Certificate(
-        Claim("|head - F(w.x + t)|", stated_limit(bound), f"every w.x + t in [{low:g}, {high:g}]"),
+        Claim("|head - F(w.x + t)|", stated_limit(bound), f"every w.x + t in [{built.low:g}, {built.high:g}]"),
         bound,
         "float64 with rounding allowance",
-        () if lipschitz is not None else ("no Lipschitz constant was given, so nothing is proved",),
+        () if sup is not None else ("no Lipschitz constant was given, so nothing is proved",),
         tuple(promises),
         parts=parts,
     )

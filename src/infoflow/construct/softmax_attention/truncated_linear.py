@@ -62,7 +62,7 @@ class TruncatedLinear:
 
     @property
     def heads(self) -> int:
-        """One."""
+        """Always 1: all tokens share the head."""
         return 1
 
     @property
@@ -169,7 +169,7 @@ class TruncatedLinear:
         return replace(self.projections(), W_O=torch.eye(self.anchors.p, self.n, dtype=torch.float64))
 
     def explicit(self, X: Float[Tensor, "... d n"]) -> Float[Tensor, "... n"]:
-        """The values through the matrices."""
+        """The same as `fast`, through the dense matrices of the head: slow, to check against."""
         return self.head()(self.affine(X))[..., 0, :]
 
     __call__ = fast
@@ -192,37 +192,43 @@ def truncated_linear(
     t: Float[Tensor, " ..."] | float | list[float],
     a: float,
     b: float,
-    eps: float | None = None,
+    eps: float,
     *,
     n: int = 1,
-    p: int | None = None,
-    eps0: float | None = None,
     grid: str = "paper",
 ) -> TruncatedLinear:
-    """One head for Range_[a,b](w.x + t). Give `eps` (p and beta follow, Corollary G.6) or `p` and `eps0`.
+    """One head for Range_[a,b](w.x + t) within eps; the anchors and beta follow (Corollary G.6).
 
-    p = max(n+1, 3, ceil(2 (b-a)/eps)); eps0 = (eps less interpolation error and rounding)/(b-a), about eps / (2 (b-a));
-    beta = 2 ln((p-2)/eps0) / spacing^2.
+    p = max(n+1, 3, ceil(2 (b-a)/eps)); eps0 = (eps less interpolation error and rounding)/(b-a), about eps / (2 (b-a)).
     """
     check_interval(a, b)
+    p, eps0 = _sizes(a, b, eps, n, grid)
+    return replace(on_anchors(w, t, Anchors(a, b, p, grid), eps0, n), asked=eps)
+
+
+def on_anchors(
+    w: Float[Tensor, " ..."] | list[float],
+    t: Float[Tensor, " ..."] | float | list[float],
+    anchors: Anchors,
+    eps0: float = 0.01,
+    n: int = 1,
+) -> TruncatedLinear:
+    """One head for Range_[a,b](w.x + t) on given anchors; eps0 is the weight beside the two nearest of them.
+
+    beta = 2 ln((p-2)/eps0) / spacing^2.
+    """
     weights, bias = torch.as_tensor(w, dtype=torch.float64), torch.as_tensor(t, dtype=torch.float64)
     check_finite("w", weights)
     check_finite("t", bias)
     _check_shapes(weights, bias, n)
-    if (eps is None) == (p is None):
-        raise InfoFlowError("expected either eps or p (with eps0), got both or neither; give one of them.")
-    if eps is not None:
-        p, eps0 = _sizes(a, b, eps, n, grid)
-    assert p is not None
+    p = anchors.p
     if p < 3:
         raise InfoFlowError(f"expected p >= 3 anchors, got p={p}; with two the sharpness ln(p-2) is undefined.")
     if p < n:
         raise InfoFlowError(f"expected p >= n anchors (one column per token), got p={p}, n={n}; raise p.")
-    chosen = 0.01 if eps0 is None else eps0
-    if not 0 < chosen <= 0.5:
-        raise InfoFlowError(f"expected 0 < eps0 <= 1/2, got {chosen}; choose a softmax error in that range.")
-    anchors = Anchors(a, b, p, grid)
-    return TruncatedLinear(weights, bias, anchors, n, 2 * beta_pair(anchors.spacing**2, p, chosen), chosen, eps)
+    if not 0 < eps0 <= 0.5:
+        raise InfoFlowError(f"expected 0 < eps0 <= 1/2, got {eps0}; choose a softmax error in that range.")
+    return TruncatedLinear(weights, bias, anchors, n, 2 * beta_pair(anchors.spacing**2, p, eps0), eps0)
 
 
 def rounding(a: float, b: float, c: float) -> float:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 Values = Callable[[Int[Tensor, " ..."]], Float[Tensor, " ..."]]
 CHUNK = 1 << 14  # tokens at a time: the temporaries stay in cache
+FAR = 1e30  # spacings beyond the ends (a number of float32, too), where the last anchor has all weight
 SMALL_C = 0.05  # below it more than 60 anchors have weight, and the sums below are bounded by integrals
 
 
@@ -37,6 +38,7 @@ def selected(
     near = torch.round((z - first) / spacing)
     near = torch.minimum(torch.maximum(near, _like(low, near)), _like(high, near))
     offset = (z - first - spacing * near) / spacing  # |offset| <= 1/2 inside, larger only beyond the ends
+    offset = offset.clamp(-FAR, FAR)  # 0 steps of an infinite one are no number
     bottom, top = _column(low), _column(high)
     half = min(half_width(c), int((high - low) if isinstance(low, int) else (high - low).max()))
     steps = torch.arange(-half, half + 1, device=z.device, dtype=z.dtype)
