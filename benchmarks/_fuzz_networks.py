@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from infoflow.construct.softmax_attention import (
 from infoflow.construct.softmax_attention.expression import parse
 from infoflow.construct.softmax_attention.saving import save_descent, save_grid, save_truncated_linear
 from infoflow.construct.softmax_attention.trajectory import DescentProblem
+from infoflow.nn import Transformer, TransformerConfig
 from infoflow.targets import d_retrieval
 
 MAKERS: dict[str, Callable[[Path], Path]] = {}
@@ -205,3 +207,21 @@ def descent_squared(path: Path) -> Path:
 @maker
 def descent_logistic(path: Path) -> Path:
     return _descent(path, "logistic")
+
+
+def _trained(path: Path, target: str, T: int, **shape: Any) -> Path:
+    """Random weights of ordinary size: `certify` bounds how far such a network is from its target."""
+    network = Transformer(TransformerConfig(**shape)).double()
+    network.initialise(torch.Generator().manual_seed(0), scale=2.0)
+    return network.save(path, target=target, T=T)
+
+
+@maker
+def trained(path: Path) -> Path:
+    return _trained(path, "sum_of_maxima:D=1,d=2", 6, dim=2, heads=(2,), head_dims=(2,), widths=(5,), activation="gelu")
+
+
+@maker
+def trained_deep(path: Path) -> Path:
+    shape = {"dim": 1, "heads": (1, 2), "head_dims": (2, 2), "widths": (3, 4), "positions": "additive", "length": 3}
+    return _trained(path, "sum_of_maxima:D=1,d=1", 3, **shape)

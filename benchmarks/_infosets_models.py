@@ -172,8 +172,9 @@ def rxnmapper(given: Namespace, count: int = 4, length: int = 24) -> dict[str, A
     return look(source, documents_of(lines, source.encoding, length, count + LAW), count, masked=True)
 
 
-def roles(given: Namespace, seeds: tuple[int, ...] = (0, 1), count: int = 16, length: int = 48) -> dict[str, Any]:
-    """Induction and duplicate-token heads: planted, then in the story model; and which of its heads copy."""
+def roles(given: Namespace, seeds: tuple[int, ...] = (2, 3), count: int = 16, length: int = 48) -> dict[str, Any]:
+    """Induction and duplicate-token heads: planted, then in the story model; and which of its heads copy. The labels
+    were made on seeds 0 and 1, so others are reported."""
     rows = []
     for repeats, (name, how) in product(("random", "fixed"), DISTURBED.items()):
         labels, truth = [], []

@@ -21,7 +21,7 @@ from infoflow.probes.proxies import proxies as cheap
 from infoflow.probes.rerun import Rerun
 from infoflow.progress import Progress
 from infoflow.targets import Target
-from infoflow.train.loop import Trained, start, train
+from infoflow.train.loop import Training, start, train
 from infoflow.train.run import Run
 from infoflow.train.stack import single_network
 
@@ -151,7 +151,7 @@ def snapshots(runs: list[Run]) -> list[list[tuple[int, Transformer]]]:
     wanted = {min(step, runs[0].recipe.total_steps) for step in SNAPSHOTS}
     kept: list[list[tuple[int, Transformer]]] = [[] for _ in runs]
 
-    def keep(now: Trained) -> None:
+    def keep(now: Training) -> None:
         if now.step not in wanted:
             return
         stacked = now.stack.networks(now.stack.weights, now.data)

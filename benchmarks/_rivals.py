@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from infoflow.train.folded import Fused, token_layer
+from infoflow.train.folded import Fused, TokenLayer, token_layer
 from infoflow.train.loop import start, train
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
@@ -121,8 +121,7 @@ def kernel_errors(D: int, device: torch.device, fused: Fused, T: int = 64) -> di
 
     def gradients(dtype: torch.dtype, kernel: Fused | None) -> list[torch.Tensor]:
         leaves = [value.to(dtype).requires_grad_() for value in inputs.values()]
-        A, G, g, U = leaves
-        out = token_layer(X.to(dtype), A, G, g, U, arch.head_dims[1] ** -0.5, "gelu", kernel)
+        out = token_layer(X.to(dtype), TokenLayer(*leaves, arch.head_dims[1] ** -0.5, "gelu"), kernel)
         return [out.detach(), *torch.autograd.grad((out * weight.to(dtype)).sum(), leaves)]
 
     exact, got = gradients(torch.float64, None), gradients(torch.float32, fused)

@@ -10,7 +10,8 @@ A sweep (two groups of three models, a checkpoint after every step, weights kept
 
     kill     SIGKILL, SIGTERM or SIGINT at a random moment, then the same call again
     write    the disk is full at the k-th write, then the same call again
-    read     the k-th read fails, on a store that was stopped half-way, then the same call again
+    read     the k-th read of a call that goes on with a store stopped half-way fails, then the same call again; every
+             read of three such stores (EVERY = 1)
     flip     one bit of one file of such a store is flipped; a file that is then named is removed, as the sentence says,
              and its run trained again: in a smaller stack, so equal to rounding where it is not bit-equal
     clock    the wall clock jumps by days at every look at it
@@ -52,6 +53,7 @@ RUNS = [Run(pairwise_max(D=1, d=2, seed=0), arch, 3, seed, RECIPE) for arch in A
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 SWEEP = "sweep"  # the word with which `spawned` calls this file
 Fault = Callable[[], None]
+Place = tuple[Any, str]  # a function by its owner and its name
 
 
 def sweep(store: Path, fault: Fault, said: Path, address: str | None) -> int:
@@ -130,7 +132,7 @@ def compared(found: dict[str, Any], expected: dict[str, Any]) -> str:
 class Every:
     """Counts the calls of some functions and fails the chosen one."""
 
-    def __init__(self, places: list[tuple[Any, str]], chosen: int, error: Callable[[], Exception]) -> None:
+    def __init__(self, places: list[Place], chosen: int, error: Callable[[], Exception]) -> None:
         self.places, self.chosen, self.error, self.seen = places, chosen, error, 0
 
     def __call__(self) -> None:
@@ -139,8 +141,9 @@ class Every:
 
     def _watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*words: Any, **options: Any) -> Any:
-            self.seen += 1
+            self.seen += not writing(function, words, options)
             if self.seen == self.chosen:
+                self.chosen = 0
                 sys.stderr.write("\0")  # the fault was met
                 sys.stderr.flush()
                 raise self.error()
@@ -149,8 +152,14 @@ class Every:
         return watched
 
 
-WRITES = [(tempfile, "mkstemp"), (Path, "write_text"), (files, "save_file"), (Path, "replace")]
-READS = [(files, "safe_open"), (Path, "open"), (Path, "read_text"), (Path, "read_bytes")]
+WRITES: list[Place] = [(tempfile, "mkstemp"), (Path, "write_text"), (files, "save_file"), (Path, "replace")]
+READS: list[Place] = [(files, "safe_open"), (Path, "open")]  # read_text and read_bytes open
+
+
+def writing(function: Callable[..., Any], words: tuple[Any, ...], options: dict[str, Any]) -> bool:
+    """Whether a call of `Path.open` is to write."""
+    mode = options.get("mode", words[1] if len(words) > 1 else "r")
+    return function.__name__ == "open" and not mode.startswith("r")
 
 
 def full() -> Exception:
@@ -240,19 +249,22 @@ class Trials:
         code = ended(child)
         self.finish("kill", code, (0, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, 130, 143))
 
-    def at_every(self, kind: str, places: list[tuple[Any, str]], error: Callable[[], Exception], step: int) -> None:
-        """The fault at one call after the other, until there is none left to fail."""
-        chosen = 1
+    def at_every(self, kind: str, places: list[Place], error: Callable[[], Exception], step: int) -> None:
+        """The fault at one call after the other, until there is none left to fail; a read always of the same store."""
+        kept, chosen = self.folder / "kept", 1
+        if kind == "read":
+            self.half_way()
+            shutil.copytree(self.store, kept, dirs_exist_ok=True)
         while True:
+            shutil.rmtree(self.store, ignore_errors=True)
             if kind == "read":
-                self.half_way()
-            else:
-                shutil.rmtree(self.store, ignore_errors=True)
+                shutil.copytree(kept, self.store)
             code = call(self.store, self.said, Every(places, chosen, error))
             if "\0" not in self.said.read_text(encoding="utf-8"):
-                return
+                break
             self.finish(kind, code, (0, 1))
             chosen += step
+        shutil.rmtree(kept, ignore_errors=True)
 
     def flip(self) -> None:
         self.half_way()
@@ -323,7 +335,7 @@ def kinds(kills: int, every: int) -> dict[str, Callable[[Trials], None]]:
     return {
         "kill": each(kills, Trials.kill),
         "write": lambda made: made.at_every("write", WRITES, full, every),
-        "read": lambda made: made.at_every("read", READS, unreadable, every),
+        "read": each(3, lambda made, _: made.at_every("read", READS, unreadable, every)),
         "flip": each(kills // 2, lambda made, _: made.flip()),
         "writers": each(3, lambda made, number: made.writers(2 + number)),
         "clock": each(3, lambda made, _: made.clock()),

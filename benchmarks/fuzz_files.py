@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
+import infoflow as iflow
 from _fuzz_attack import ATTACKS, found
 from _fuzz_damage import damaged
 from _fuzz_networks import originals
-from infoflow.compiler.certification import certify
 from infoflow.errors import InfoFlowError
 from infoflow.files import write_json
 from infoflow.nn.files import load
@@ -36,7 +36,7 @@ from infoflow.provenance import provenance
 
 MEMORY = 2 * 2**30  # bytes a process may hold
 ADDRESSES = 12 * 2**30  # bytes of addresses, so that a greedy file ends in a MemoryError and not in a dead machine
-LONGEST = 30.0  # seconds for one answer
+LONGEST = 30.0  # seconds of CPU time for one answer
 CHUNK = 250  # files a child process answers
 
 
@@ -46,8 +46,8 @@ class Late(Exception):
 
 def answer(path: Path, seconds: float, rng: np.random.Generator) -> dict[str, Any]:
     """What load and certify say about a file: {"answer": .., "words": ..}, `failed` when that is wrong."""
-    signal.signal(signal.SIGALRM, _late)
-    signal.setitimer(signal.ITIMER_REAL, LONGEST)
+    signal.signal(signal.SIGPROF, _late)
+    signal.setitimer(signal.ITIMER_PROF, LONGEST)
     try:
         return judged(path, seconds, rng)
     except Late:
@@ -56,7 +56,7 @@ def answer(path: Path, seconds: float, rng: np.random.Generator) -> dict[str, An
         words = "".join(traceback.format_exception(error)[-3:])
         return {"answer": "traceback", "words": words, "failed": True}
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
 
 
 def _late(number: int, frame: Any) -> None:
@@ -67,7 +67,7 @@ def judged(path: Path, seconds: float, rng: np.random.Generator) -> dict[str, An
     """The answer without a limit of time; everything but a refusal comes through as it is."""
     try:
         network = load(path)
-        certificate = certify(network, seconds=0.01, seed=int(rng.integers(2**31)))
+        certificate = iflow.certify(network, seconds=0.01, seed=int(rng.integers(2**31)))
     except InfoFlowError as refusal:
         words = str(refusal)
         return {"answer": "refused", "words": words, "failed": "\n" in words or len(words) > 1000}

@@ -144,9 +144,22 @@ def _home(verb: str, known: dict[str, Path]) -> str:
     raise SystemExit(f"house: expected the verb {verb} in the table of infoflow/__init__.py, found none.")
 
 
+def beside(commit: str) -> dict[str, int]:
+    """What stands beside the source at a commit: the bytes of recorded results, the lines that make the pages."""
+    listed = git("ls-tree", "-r", "-l", "-z", commit, "results").decode().split("\0")
+    pages = [name for name in git("ls-tree", "--name-only", commit, "docs/").decode().split() if name.endswith(".py")]
+    return {
+        "bytes of results": sum(int(line.split()[3]) for line in listed if line),
+        "lines of docs/*.py": sum(len(git("show", f"{commit}:{name}").splitlines()) for name in pages),
+    }
+
+
+def git(*words: str) -> bytes:
+    return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, check=True).stdout
+
+
 def of_commit(commit: str) -> dict[str, Any]:
-    command = ["git", "-C", str(ROOT), "archive", commit, "src/infoflow"]
-    packed = subprocess.run(command, capture_output=True, check=True).stdout
+    packed = git("archive", commit, "src/infoflow")
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             archive.extractall(folder, filter="data")
@@ -156,6 +169,7 @@ def of_commit(commit: str) -> dict[str, Any]:
 def main(words: list[str]) -> None:
     commit = words[1] if words[:1] == ["--commit"] else None
     found = of_commit(commit) if commit else measures(ROOT / "src" / "infoflow")
+    found = {**found, **beside(commit or "HEAD")}
     for name, value in found.items():
         if not isinstance(value, dict):
             print(f"{value:>8}  {name}")

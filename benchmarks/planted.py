@@ -1,6 +1,6 @@
 """Methods that explain networks, on networks whose mechanism is known: every baseline in one table.
 
-    python benchmarks/planted.py [--count 1000] [--first N] [--tuned 48] [--folder out/planted] [--seconds S]
+    python benchmarks/planted.py [--count 1000] [--first N] [--tuned 120] [--folder out/planted] [--seconds S]
 
 Makes the benchmark of seed 0 and, to choose thresholds on, one of seed 1, where they are not there yet; runs every
 method on every network (what was run stays in FOLDER/judged, so a stopped call goes on); writes
@@ -10,6 +10,7 @@ own: pip install --no-deps transformer-lens and what it imports); otherwise its 
 
 import argparse
 import json
+import resource
 import time
 from pathlib import Path
 from typing import Any
@@ -17,20 +18,21 @@ from typing import Any
 import numpy as np
 import torch
 
+from infoflow.cost import cores
 from infoflow.files import write_json
 from infoflow.probes.benchmark.faithful import mib
 from infoflow.probes.benchmark.make import make_benchmark
 from infoflow.probes.benchmark.methods import Seen, answers
 from infoflow.probes.benchmark.read import Benchmark, PlantedNetwork, open_benchmark
-from infoflow.probes.benchmark.score import Judged, judge, summary
+from infoflow.probes.benchmark.score import Judged, by_family, judge, summary
 from infoflow.progress import Progress
 from infoflow.provenance import provenance
 
 RESULT = Path(__file__).parent / "results" / "planted.json"
 LENS = "TransformerLens head detector"
-MEASURES = ("macro_f1", "auroc", "f1", "mean")
-RANKED = ("matter", "edges")
-PATTERNS = ("previous", "self", "next", "sink")
+LENS_DOCUMENTS = 8  # its patterns of repeats are made document by document
+RANKED = ("matter", "edges", "copies")
+TUNING_SEED, SCORED_SEED = 1, 0
 
 
 def lens_labels(network: PlantedNetwork) -> list[list[str]] | None:
@@ -39,30 +41,48 @@ def lens_labels(network: PlantedNetwork) -> list[list[str]] | None:
         from transformer_lens import head_detector as lens
     except ImportError:
         return None
+    options = {"exclude_bos": False, "exclude_current_token": False, "error_measure": "mul"}
     T = network.X.shape[1]
-    eye = torch.eye(T)
-    wanted = {
-        "previous": lens.get_previous_token_head_detection_pattern(torch.zeros(1, T)),
-        "self": eye,
-        "next": torch.eye(T).roll(1, 1).triu(),
-        "sink": torch.zeros(T, T).index_fill(1, torch.tensor([0]), 1.0),
-    }
     found = []
     for weights in Seen.of(network).clean.weights:
-        rows = []
-        for i in range(weights.shape[1]):
-            if weights.shape[2] < T:  # the library asks for square patterns: the CLS' own are none
-                rows.append("max")
-                continue
-            pattern = weights[:, i, :T].mean(0)
-            options = {"exclude_bos": False, "exclude_current_token": False, "error_measure": "mul"}
-            scores = {
-                name: lens.compute_head_attention_similarity_score(pattern, wanted[name], **options)
-                for name in PATTERNS
-            }
-            best = max(scores, key=scores.__getitem__)
-            rows.append(best if scores[best] >= 0.5 else "max")
-        found.append(rows)
+        if weights.shape[2] < T:  # the library asks for square patterns: the CLS' own are none
+            found.append(["max"] * weights.shape[1])
+            continue
+        scores = {
+            name: [
+                np.mean(
+                    [
+                        lens.compute_head_attention_similarity_score(pattern, wanted, **options)
+                        for pattern, wanted in zip(_patterns(weights[:, i, :T], detection), detection, strict=True)
+                    ]
+                )
+                for i in range(weights.shape[1])
+            ]
+            for name, detection in _detections(network, lens).items()
+        }
+        best = [max(scores, key=lambda name: scores[name][i]) for i in range(weights.shape[1])]
+        found.append([name if scores[name][i] >= 0.5 else "max" for i, name in enumerate(best)])
+    return found
+
+
+def _patterns(weights: torch.Tensor, detection: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The mean pattern for a detection pattern that all documents share, else that of every document."""
+    return [weights.mean(0)] if len(detection) == 1 else list(weights[: len(detection)])
+
+
+def _detections(network: PlantedNetwork, lens: Any) -> dict[str, list[torch.Tensor]]:
+    """The library's detection patterns; those of repeats depend on the document's symbols."""
+    T = network.X.shape[1]
+    found = {
+        "previous": [lens.get_previous_token_head_detection_pattern(torch.zeros(1, T))],
+        "self": [torch.eye(T)],
+        "next": [torch.eye(T).roll(1, 1).triu()],
+        "sink": [torch.zeros(T, T).index_fill(1, torch.tensor([0]), 1.0)],
+    }
+    if network.symbols is not None:
+        documents = [row[None] for row in network.symbols[:LENS_DOCUMENTS]]
+        found["duplicate"] = [lens.get_duplicate_token_head_detection_pattern(row) for row in documents]
+        found["induction"] = [lens.get_induction_head_detection_pattern(row) for row in documents]
     return found
 
 
@@ -75,16 +95,26 @@ def judged(network: PlantedNetwork) -> dict[str, Any]:
     if lens is not None:
         given[LENS] = {"modes": lens}
     X = network.X[: len(seen.clean.output)]
+    known: dict[Any, float] = {}
     for name, answer in given.items():
         one = judge(truth, answer, {})
         found[name] = dict(one.found)
         if "matter" in answer:
-            found[name]["mib"] = mib(seen.engine, seen.clean, seen.other, X, answer["matter"])
+            found[name]["mib"] = mib(seen.engine, seen.clean, seen.other, X, answer["matter"], known)
+        if "set_scores" in answer and all(head.labels for head in truth.heads.values()):
+            found[name]["set_scores"] = {
+                "true": truth.about["sets"][: len(answer["set_scores"])],
+                "scores": answer["set_scores"],
+            }
     about = {key: truth.about[key] for key in ("family", "disguise", "strength")}
     kept = sum(bool(head.labels) for head in truth.heads.values())
     modes = [head.labels[0] for head in truth.heads.values() if head.labels]
+    says = [head.says for head in truth.heads.values() if head.says and head.role == "computes"]
     left = truth.error["nmse_left_by_disguise"]
-    return {"about": about, "heads": len(truth.heads), "kept": kept, "modes": modes, "left": left, "found": found}
+    return {
+        "about": about, "heads": len(truth.heads), "kept": kept, "modes": modes, "says": says, "left": left,
+        "found": found,
+    }  # fmt: skip
 
 
 def all_judged(benchmark: Benchmark, until: float) -> dict[int, dict[str, Any]]:
@@ -114,6 +144,25 @@ def best_threshold(rows: list[dict[str, Any]]) -> float:
     return float((scores[order][k] * max(below, 1e-12)) ** 0.5)  # between the last one taken and the next
 
 
+def set_threshold(rows: list[dict[str, Any]]) -> float:
+    """The score from which on the mean F1 of the sets of these networks is largest."""
+    tried = np.geomspace(1e-4, 1.0, 41)
+    asked = [row for row in rows if any(true is not None for true in row["true"])]
+    values = [np.mean([np.mean(sets_f1(row, bar)) for row in asked]) for bar in tried]
+    return float(tried[int(np.argmax(values))])
+
+
+def sets_f1(row: dict[str, Any], bar: float) -> list[float]:
+    """F1 per document that is asked of the positions whose score reaches the bar."""
+    found = []
+    for true, scores in zip(row["true"], row["scores"], strict=True):
+        if true is None:
+            continue
+        said = {s + 1 for s, value in enumerate(scores) if value >= bar}
+        found.append(2 * len(said & set(true)) / max(len(true) + len(said), 1))
+    return found
+
+
 def thresholds(tuned: dict[int, dict[str, Any]]) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     names = {name for row in tuned.values() for name in row["found"]}
@@ -122,54 +171,93 @@ def thresholds(tuned: dict[int, dict[str, Any]]) -> dict[str, dict[str, float]]:
             rows = [row["found"][name][task] for row in tuned.values() if task in row["found"].get(name, {})]
             if rows:
                 found.setdefault(name, {})[task] = best_threshold(rows)
+        sets = [
+            row["found"][name]["set_scores"] for row in tuned.values() if "set_scores" in row["found"].get(name, {})
+        ]
+        if sets:
+            found.setdefault(name, {})["sets"] = set_threshold(sets)
     return found
+
+
+OURS = {"modes": ("infoflow: row labels", "macro_f1"), "edges": ("infoflow: interchange", "f1")}
+
+
+def judged_with(results: dict[int, dict[str, Any]], name: str, bars: dict[str, float]) -> list[Judged]:
+    """What one method said of every network, with the thresholds that were chosen elsewhere."""
+    part = []
+    for row in results.values():
+        if name not in row["found"]:
+            continue
+        found = {task: value for task, value in row["found"][name].items() if task not in ("mib", "set_scores")}
+        if "set_scores" in row["found"][name] and "sets" in bars:
+            found["sets"] = sets_f1(row["found"][name]["set_scores"], bars["sets"])
+        for task in RANKED:
+            if task in found and task in bars:
+                said = np.array(found[task]["scores"]) >= bars[task]
+                true = np.array(found[task]["true"], dtype=bool)
+                found[task]["counts"] = [int((said & true).sum()), int(said.sum()), int(true.sum())]
+        part.append(Judged(row["about"]["family"], row["about"]["disguise"], row["about"]["strength"], found))
+    return part
 
 
 def scored(results: dict[int, dict[str, Any]], chosen: dict[str, dict[str, float]]) -> dict[str, Any]:
     table: dict[str, Any] = {}
-    names = sorted({name for row in results.values() for name in row["found"]})
-    for name in names:
-        part, curves = [], []
-        for row in results.values():
-            if name not in row["found"]:
-                continue
-            found = {task: value for task, value in row["found"][name].items() if task != "mib"}
-            for task in RANKED:
-                if task in found and name in chosen:
-                    said = np.array(found[task]["scores"]) >= chosen[name][task]
-                    true = np.array(found[task]["true"], dtype=bool)
-                    found[task]["counts"] = [int((said & true).sum()), int(said.sum()), int(true.sum())]
-            about = row["about"]
-            part.append(Judged(about["family"], about["disguise"], about["strength"], found))
-            curves.append(row["found"][name].get("mib"))
-        table[name] = summary(part)
-        if any(curves):
-            table[name]["mib"] = {
-                key: float(np.mean([curve[key] for curve in curves if curve])) for key in ("cpr", "cmd")
-            }
+    for name in sorted({name for row in results.values() for name in row["found"]}):
+        table[name] = summary(judged_with(results, name, chosen.get(name, {})))
+        curves = [row["found"][name]["mib"] for row in results.values() if "mib" in row["found"].get(name, {})]
+        if curves:
+            table[name]["mib"] = {key: float(np.mean([curve[key] for curve in curves])) for key in ("cpr", "cmd")}
     return table
 
 
+def families(results: dict[int, dict[str, Any]], chosen: dict[str, dict[str, float]]) -> dict[str, Any]:
+    """Our scores family by family, function kept or not, with intervals over the networks of each."""
+    return {
+        task: by_family(judged_with(results, name, chosen.get(name, {})), task, measure)
+        for task, (name, measure) in OURS.items()
+    }
+
+
 def shares(results: dict[int, dict[str, Any]]) -> dict[str, float]:
+    """Of the heads: every mode, and every way to move symbols."""
     modes = [mode for row in results.values() for mode in row["modes"]]
-    return {mode: modes.count(mode) / len(modes) for mode in sorted(set(modes))}
+    says = [word for row in results.values() for word in row["says"]]
+    count = len(modes)
+    return {word: (modes + says).count(word) / count for word in sorted({*modes, *says})}
+
+
+def made(folder: Path, count: int, first: int | None) -> dict[str, Any]:
+    """Make what is missing; what the networks took is kept beside them, for calls that find them there."""
+    path, there = folder / "seconds.json", len(list(folder.glob("networks/*")))
+    start, before, workers = time.monotonic(), _processor(), cores()
+    index = make_benchmark(folder, count, SCORED_SEED, None, first)
+    if index["made"] > there:
+        earlier = json.loads(path.read_text(encoding="utf-8")) if path.is_file() and there else {}
+        took = {"networks": index["made"] - there, "wall": time.monotonic() - start, "processor": _processor() - before}
+        write_json(path, {"workers": workers} | {key: value + earlier.get(key, 0) for key, value in took.items()})
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def _processor() -> float:
+    """Of this process and those it started."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--tuned", type=int, default=48, help="networks of seed 1 to choose thresholds on")
+    parser.add_argument("--tuned", type=int, default=120, help="networks of seed 1 to choose thresholds on")
     parser.add_argument("--first", type=int, default=None, help="score the first so many of COUNT alone")
     parser.add_argument("--folder", type=Path, default=Path("out/planted"))
     parser.add_argument("--seconds", type=float, default=float("inf"), help="run methods for so long; call again")
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    start, processor = time.monotonic(), time.process_time()
+    processor = time.process_time()
     folders = {"scored": options.folder / "seed0", "tuned": options.folder / "seed1"}
-    for seed, (name, count) in enumerate((("scored", options.count), ("tuned", options.tuned))):
-        make_benchmark(folders[name], count, seed, None, options.first if name == "scored" else None)
-    made = time.monotonic() - start
+    make_benchmark(folders["tuned"], options.tuned, TUNING_SEED, None)
+    making = made(folders["scored"], options.count, options.first)
     until = time.monotonic() + options.seconds
     tuned = all_judged(open_benchmark(folders["tuned"]), until)
     results = all_judged(open_benchmark(folders["scored"]), until)
@@ -184,8 +272,10 @@ def main() -> None:
         "mode_shares": shares(results),
         "thresholds": thresholds(tuned),
         "methods": scored(results, thresholds(tuned)),
+        "families": families(results, thresholds(tuned)),
         "transformer_lens": "run" if lens else "not installed here: its head detector was not run",
-        "seconds": {"making_missing_networks": made, "processor": time.process_time() - processor},
+        "making": making,
+        "seconds": {"processor": time.process_time() - processor},
         "provenance": provenance(),
     }
     write_json(options.out, report)

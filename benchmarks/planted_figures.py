@@ -16,41 +16,52 @@ def recorded(name: str) -> dict[str, Any]:
 
 
 def by_strength(payload: dict[str, Any]) -> None:
-    """Scores against what the disguise leaves of the function, a panel per question."""
+    """Scores against what the disguise leaves of the function, a panel per question, lines named at their end."""
     panels = (
-        ("modes", "macro_f1", "Which mode has each head? (macro-F1)"),
-        ("edges", "f1", "Which head feeds which? (F1)"),
+        ("modes", "macro_f1", "Which mode has each head?", "macro-F1 (1 = all modes named right)"),
+        ("edges", "f1", "Which head feeds which?", "F1 of the edges (1 = the whole wiring)"),
     )
-    made, axes = style.figure(9.6, 4.4, columns=2, sharey=True)
-    for axis, (task, key, title) in zip(axes, panels, strict=True):
-        answering = [(name, tasks) for name, tasks in payload["methods"].items() if task in tasks]
-        for number, (name, tasks) in enumerate((n, t) for n, t in answering if key in next(iter(t[task].values()))):
-            found = tasks.get(task, {})
-            points = [(k, found[level][key]) for k, level in enumerate(LEVELS) if key in found.get(level, {})]
-            points = [(k, value) for k, value in points if value["value"] is not None]
+    made, axes = style.figure(11.0, 4.6, columns=2)
+    for axis, (task, key, title, label) in zip(axes, panels, strict=True):
+        ends = []
+        answering = [(name, tasks[task]) for name, tasks in payload["methods"].items() if task in tasks]
+        for number, (name, found) in enumerate(answering):
+            points = _points(found, key)
             if points:
-                own = name.startswith("infoflow")
                 colour = style.COLOURS[number % len(style.COLOURS)]
-                x, y = [k for k, _ in points], [value["value"] for _, value in points]
-                marker = style.MARKERS[number % len(style.MARKERS)]
-                axis.plot(x, y, marker=marker, color=colour, label=name, lw=2.6 if own else 1.2)
-                if own:
-                    low = [
-                        value["interval"][0] if value["interval"][0] is not None else value["value"]
-                        for _, value in points
-                    ]
-                    high = [
-                        value["interval"][1] if value["interval"][1] is not None else value["value"]
-                        for _, value in points
-                    ]
-                    axis.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
+                _line(axis, points, colour, style.MARKERS[number % len(style.MARKERS)], name.startswith("infoflow"))
+                ends.append((points[-1][1]["value"], name, colour))
+        _named(axis, ends)
         axis.set_title(title)
+        axis.set_ylabel(label)
         axis.set_xticks(range(len(LEVELS)), list(LEVELS.values()))
-        axis.set_xlabel("error the disguise adds to the function (NMSE)")
+        axis.set_xlim(-0.15, len(LEVELS) + 1.0)
+        axis.set_xlabel("error that the disguise adds to the function (NMSE)")
         axis.set_ylim(0, 1.04)
-        axis.legend(loc="center right", bbox_to_anchor=(1.0, 0.72), fontsize=7)
-    axes[0].set_ylabel("score (1 = the planted truth)")
     style.save(made, ROOT / "docs/figures/planted_methods", ("svg",))
+
+
+def _points(found: dict[str, Any], key: str) -> list[tuple[int, dict[str, Any]]]:
+    points = [(k, found[level][key]) for k, level in enumerate(LEVELS) if key in found.get(level, {})]
+    return [(k, value) for k, value in points if value["value"] is not None]
+
+
+def _line(axis: Any, points: list[tuple[int, dict[str, Any]]], colour: str, marker: str, own: bool) -> None:
+    x, y = [k for k, _ in points], [value["value"] for _, value in points]
+    axis.plot(x, y, marker=marker, color=colour, lw=2.8 if own else 1.2)
+    low, high = zip(*(_span(value) for _, value in points), strict=True)
+    axis.fill_between(x, low, high, color=colour, alpha=0.18 if own else 0.07, lw=0)
+
+
+def _named(axis: Any, ends: list[tuple[float, str, str]], apart: float = 0.058) -> None:
+    """Names right of the lines' ends, moved apart where they would overlap; from the top down."""
+    place = 1.03 + apart
+    for value, name, colour in sorted(ends, reverse=True):
+        place = min(place - apart, value)
+        axis.annotate(
+            f"{name} {value:.2f}", (len(LEVELS) - 1, value), (len(LEVELS) - 0.75, place), color=colour, fontsize=7.5,
+            va="center", arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.5, "alpha": 0.6},
+        )  # fmt: skip
 
 
 def _span(found: dict[str, Any]) -> tuple[float, float]:

@@ -18,7 +18,7 @@ import torch
 from infoflow.book.statements.proposition_two import star_rows
 from infoflow.construct.builders import build
 from infoflow.construct.codec import Codec, codec
-from infoflow.construct.exponential_head import exponential_head
+from infoflow.construct.single_head_plans import exponential_head
 from infoflow.construct.single_heads import memory_head
 from infoflow.files import write_json
 from infoflow.nn import Transformer, TransformerConfig

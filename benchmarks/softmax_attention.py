@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 
+from infoflow.construct.softmax_attention.anchors import Anchors
 from infoflow.construct.softmax_attention.descent import in_context_gd
 from infoflow.construct.softmax_attention.descent_layer import explicit_step, state
 from infoflow.construct.softmax_attention.grid import grid_approximator
 from infoflow.construct.softmax_attention.trajectory import DescentProblem
-from infoflow.construct.softmax_attention.truncated_linear import truncated_linear
+from infoflow.construct.softmax_attention.truncated_linear import on_anchors
 from infoflow.files import write_json
 from infoflow.provenance import provenance
 
@@ -45,8 +46,8 @@ def against_dense(dense: Callable[[], Any], fast: Callable[[], Any]) -> dict[str
 def truncated() -> dict[str, Any]:
     generator = torch.Generator().manual_seed(0)
     z = 4 * torch.randn(1, 10**6, generator=generator, dtype=F64)
-    large = truncated_linear([1.0], 0.0, -1.0, 2.0, p=10**6, eps0=5e-7, n=10**6)
-    small = truncated_linear([1.0], 0.0, -1.0, 2.0, p=2000, eps0=0.01)
+    large = on_anchors([1.0], 0.0, Anchors(-1.0, 2.0, 10**6), 5e-7, n=10**6)
+    small = on_anchors([1.0], 0.0, Anchors(-1.0, 2.0, 2000), 0.01)
     part = z[:, :2000]
     L = small.anchors.points()
 
@@ -68,7 +69,7 @@ def truncated() -> dict[str, Any]:
 
 def float32_error(p: int) -> dict[str, float]:
     """Largest interior error in anchors: direct differences, and the expanded score on some of the points."""
-    head = truncated_linear([1.0], 0.0, -1.0, 2.0, p=p, eps0=1e-3)
+    head = on_anchors([1.0], 0.0, Anchors(-1.0, 2.0, p), 1e-3)
     z = torch.linspace(-1, 2 - head.anchors.spacing, 200_001, dtype=torch.float32)
     some, L = z[::200], head.anchors.points(torch.float32)
     expanded = torch.softmax(-(head.beta / 2) * (L**2 - 2 * some[:, None] * L), 1) @ L

@@ -1,4 +1,4 @@
-"""The tables of docs/planted.md, from benchmarks/results/planted.json and planted_twins.json."""
+"""The tables of docs/planted.md, from benchmarks/results/planted.json, planted_formats.json and planted_twins.json."""
 
 from statistics import median
 from typing import Any
@@ -7,37 +7,99 @@ from tables import Recorded, Shown, measured, number, registry
 
 TABLES, table = registry()
 FILE, TWINS = "benchmarks/results/planted.json", "benchmarks/results/planted_twins.json"
+FORMATS = "benchmarks/results/planted_formats.json"
 KEEPS, STRONGEST = "keeps the function", "NMSE 0.01"
 LEVELS = (KEEPS, "float16", "NMSE 0.0001", "NMSE 0.001", STRONGEST)
 MEASURE = {"modes": "macro_f1", "matter": "f1", "edges": "f1", "directions": "mean", "sets": "mean"}
 
 
-def _value(tasks: dict[str, Any], task: str, level: str, name: str) -> str:
+def _cell(tasks: dict[str, Any], task: str, level: str, name: str, spanned: bool = False) -> str:
     found = tasks.get(task, {}).get(level, {}).get(name)
-    return "" if not found or found["value"] is None else f"{found['value']:.3f}"
+    if not found or found["value"] is None:
+        return ""
+    return _spanned(found) if spanned else f"{found['value']:.3f}"
+
+
+def _spanned(found: dict[str, Any]) -> str:
+    low, high = found["interval"]
+    return f"{found['value']:.3f}" + ("" if low is None else f" ({low:.3f} to {high:.3f})")
+
+
+def _answering(payload: Recorded, task: str, name: str) -> list[tuple[str, dict[str, Any]]]:
+    """The methods that answer a question, best first."""
+    found = [(method, tasks) for method, tasks in payload["methods"].items() if KEEPS in tasks.get(task, {})]
+    return sorted(found, key=lambda item: -(item[1][task][KEEPS].get(name, {}).get("value") or 0.0))
 
 
 @table
 @measured(FILE)
-def planted_methods(payload: Recorded) -> Shown:
-    """Every method in one table; an empty cell: the method does not answer that question."""
+def planted_modes(payload: Recorded) -> Shown:
+    """Which mode has each head: macro-F1 with intervals over families."""
+    rows = [
+        [name, *(_cell(tasks, "modes", level, "macro_f1", spanned=True) for level in (KEEPS, STRONGEST))]
+        for name, tasks in _answering(payload, "modes", "macro_f1")
+    ]
+    return ["method", "function kept", "strongest disguise, NMSE 0.01"], rows
+
+
+@table
+@measured(FILE)
+def planted_wiring(payload: Recorded) -> Shown:
+    """Which heads matter and which feeds which; an empty cell: the method does not say."""
     rows = []
-    for name, tasks in payload["methods"].items():
+    for name, tasks in _answering(payload, "matter", "f1"):
         curve = tasks.get("mib", {})
-        rows.append(
-            [
-                name,
-                _value(tasks, "modes", KEEPS, "macro_f1"),
-                _value(tasks, "modes", STRONGEST, "macro_f1"),
-                *(_value(tasks, task, KEEPS, key) for task in ("matter", "edges") for key in ("auroc", "f1")),
-                _value(tasks, "edges", STRONGEST, "f1"),
-                *(number(curve.get(key)) for key in ("cpr", "cmd")),
-                _value(tasks, "directions", KEEPS, "mean"),
-                _value(tasks, "sets", KEEPS, "mean"),
-            ]
-        )
-    head = ["method", "modes", "at NMSE 0.01", "heads: AUROC", "F1", "edges: AUROC", "F1", "F1 at NMSE 0.01"]
-    return [*head, "CPR", "CMD", "directions", "sets"], rows
+        cells = [_cell(tasks, task, KEEPS, key) for task in ("matter", "edges") for key in ("auroc", "f1")]
+        strong = [_cell(tasks, task, STRONGEST, "f1") for task in ("matter", "edges")]
+        rows.append([name, *cells, *strong, *(number(curve.get(key)) for key in ("cpr", "cmd"))])
+    head = ["method", "heads: AUROC", "heads: F1", "edges: AUROC", "edges: F1"]
+    return [*head, "heads: F1 at NMSE 0.01", "edges: F1 at NMSE 0.01", "CPR", "CMD"], rows
+
+
+@table
+@measured(FILE)
+def planted_others(payload: Recorded) -> Shown:
+    """Directions, sets, copying: function kept, with intervals over families."""
+    rows: list[list[Any]] = []
+    asked = {"directions": ("mean", "mean cosine"), "sets": ("mean", "F1"), "copies": ("f1", "F1")}
+    for task, (name, words) in asked.items():
+        for method, tasks in _answering(payload, task, name):
+            found = tasks[task][KEEPS]
+            rows.append([f"{task}, {words}", method, _cell(tasks, task, KEEPS, name, spanned=True), found["networks"]])
+    return ["question", "method", "score", "networks"], rows
+
+
+@table
+@measured(FILE)
+def planted_families(payload: Recorded) -> Shown:
+    """Our labels and our wiring family by family, all disguises together; intervals over the family's networks."""
+    modes, edges = payload["families"]["modes"], payload["families"]["edges"]
+    rows = [
+        [family, modes[family]["networks"], _spanned(modes[family]), _spanned(edges[family]) if family in edges else ""]
+        for family in modes
+    ]
+    return ["family", "networks", "modes, macro-F1", "edges, F1"], rows
+
+
+@table
+@measured(FILE)
+def planted_making(payload: Recorded) -> Shown:
+    """What making the networks took, and on how many of them the methods were run."""
+    made = payload["making"]
+    row = [made["networks"], made["workers"], f"{made['wall']:.0f} s", f"{made['processor']:.0f} s"]
+    scored = [payload["networks"], payload["heads"], payload["tuned_on"]]
+    head = ["networks made", "processes", "time", "processor time"]
+    return [*head, "scored (the first ones)", "their heads", "tuned on, of seed 1"], [[*row, *scored]]
+
+
+@table
+@measured(FORMATS)
+def planted_formats(payload: Recorded) -> Shown:
+    names = {"onnx": "ONNX Runtime", "transformer_lens": "TransformerLens (one layer)"}
+    rows = [
+        [words, payload[name]["networks"], number(payload[name]["largest_difference"])] for name, words in names.items()
+    ]
+    return ["runtime", "networks run", "largest difference of outputs, in standard deviations"], rows
 
 
 @table
@@ -54,11 +116,6 @@ def planted_levels(payload: Recorded) -> Shown:
             cells.append(_spanned(found[MEASURE[task]]) if found and MEASURE[task] in found else "")
         rows.append(cells)
     return ["the disguise", "networks", "modes, macro-F1", "heads that matter, F1", "edges, F1"], rows
-
-
-def _spanned(found: dict[str, Any]) -> str:
-    low, high = found["interval"]
-    return f"{found['value']:.3f}" + ("" if low is None else f" ({low:.3f} to {high:.3f})")
 
 
 @table
@@ -84,7 +141,7 @@ def planted_shares(payload: Recorded) -> Shown:
         [mode, f"{100 * share:.1f}%", f"{by_mode[mode]['f1']:.3f}" if mode in by_mode else ""]
         for mode, share in sorted(shares.items(), key=lambda item: -item[1])
     ]
-    return ["mode", "share of the heads", "F1 of row labels, function kept"], rows
+    return ["mode, or what a mover says", "share of the heads", "F1 of row labels, function kept"], rows
 
 
 @table

@@ -1,13 +1,16 @@
-"""The tables of docs/findings.md, from benchmarks/results/probes_*.json; its sentences are in probe_sentences.py."""
+"""The tables of docs/findings.md, from benchmarks/results/probes_*.json."""
 
 from functools import partial
 from typing import Any
 
-import probe_sentences as say
-from probe_sentences import interval
 from tables import Recorded, Shown, markdown, measured, number, probe_file, probed, registry, source
 
 TABLES, table = registry()
+NAMES = {"stories": "story model", "minilm": "sentence encoder", "rxnmapper": "reaction model"}
+
+
+def interval(low: float, high: float, digits: int = 3) -> str:
+    return f"[{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def _labels(payload: dict[str, Any]) -> list[list[str]]:
@@ -32,7 +35,7 @@ def _cost_table(part: str) -> str:
     rows = [["as it is (loss)", number(forced["base"]["loss"]), interval(*forced["base"]["interval"]), ""]]
     for cost in forced["costs"]:
         if cost["scope"] == "all":
-            alone = f"{cheap[cost['mode']]} of {say.count_of(payload)}"
+            alone = f"{cheap[cost['mode']]} of {sum(payload['joint']['mechanisms']['heads'])}"
             rows.append([cost["mode"], f"{cost['cost']:.3f}", interval(*cost["interval"]), alone])
     head = ["all heads forced to", f"cost ({forced['unit']})", "95% interval", "single heads within 0.01"]
     return markdown(head, rows) + source(payload)
@@ -91,25 +94,16 @@ for _part in ("stories", "minilm", "rxnmapper"):
             "sets": _sets_table,
         }.items()
     }
-    TABLES |= {
-        f"probes_{_part}_{_say.__name__}": partial(lambda tell, part: tell(probed(part)), _say, _part)
-        for _say in (say.worth, say.alone, say.covered)
-    }
-TABLES["probes_minilm_retrieval"] = lambda: say.retrieval(probed("minilm"))
-TABLES["probes_transferred"] = lambda: say.transferred(probed("collisions"))
-TABLES["probes_misfits"] = lambda: say.misfits(
-    probed("heads"), {part: probed(part) for part in say.NAMES}, probed("shuffled")
-)
 
 
 @table
 def probes_summary() -> str:
     """One row per model and set of modes: what attention is worth, and how much of it all heads together keep."""
     rows = []
-    for part, name in say.NAMES.items():
+    for part, name in NAMES.items():
         payload = probed(part)
         for allowed, path in payload["joint"].items():
-            lost, last = path["attention_is_worth"], say.whole(payload, allowed)
+            lost, last = path["attention_is_worth"], path["points"][-1]
             fiftieth = next(b for b in path["shares_of_attention"] if abs(b["budget"] - lost / 50) < 1e-9)
             low, high = (value / lost for value in last["interval"])
             cost = f"{last['cost']:.3f} {interval(*last['interval'])}"

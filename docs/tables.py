@@ -6,6 +6,7 @@ by hand. Run: python docs/tables.py [--check]
 
 import json
 import re
+import shlex
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -17,6 +18,7 @@ Table = Callable[[], str]
 Recorded = dict[str, Any]
 Shown = tuple[list[str], list[list[Any]]]  # head and rows
 MARK = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+VALUE = re.compile(r"(<!--=\s+(\S+) ([^|]+) \| (\S+) -->).*?(<!--/-->)", re.DOTALL)
 
 
 def registry() -> tuple[dict[str, Table], Callable[[Table], Table]]:
@@ -114,13 +116,14 @@ def headlines() -> str:
     drawn = recorded("benchmarks/results/predict_vs_build.json")
     test = recorded("results/forecast/test/result.json")
     theory = next(row for row in test["rows"] if row["from"] == "theory")
-    pilot = next(row for row in test["rows"] if row["from"].startswith("pilot of 5"))
+    pilot = next(row for row in test["rows"] if row["from"].startswith("regression on pilot"))
     walls = [s["wall"] for s in recorded("benchmarks/results/flow.json")["prediction_seconds_at_T_1000000"].values()]
     rows = [
         [
             "error of trained networks, forecast before training: rank correlation, median factor off",
-            f"{theory['spearman']:.2f}, {theory['median_factor']:.1f} (a pilot of 5% of the steps: "
-            f"{pilot['spearman']:.2f}, {pilot['median_factor']:.0f})",
+            f"{theory['spearman']:.2f}, {theory['median_factor']:.1f} (best rival, a regression on a pilot of 5% of "
+            "the steps and sizes: "
+            f"{pilot['spearman']:.2f}, {pilot['median_factor']:.1f})",
             f"forecasts committed first; the {test['trained']} cheapest of {test['registered']} cells are trained, "
             "families of targets that nothing was calibrated on",
             "`infoflow reproduce forecast/test`",
@@ -346,6 +349,19 @@ def forecast_test() -> str:
 
 
 @table
+def forecast_worst() -> str:
+    """The ten cells whose forecast was farthest off."""
+    head = ["target, T", "architecture", "epochs", "forecast", "trained", "least and largest seed"]
+    rows = []
+    for found in recorded("results/forecast/test/result.json")["worst"]:
+        encoder = ", MLP encoder" * (found["encoder"] == "mlp")
+        rows.append([f"`{found['target']}`, {found['T']}", f"{found['arch']}{encoder}", found["epochs"],
+                     f"{found['forecast']:.1e}", f"{found['trained']:.1e}",
+                     f"{min(found['seeds']):.0e}, {max(found['seeds']):.0e}"])  # fmt: skip
+    return markdown(head, rows)
+
+
+@table
 @measured("benchmarks/results/collapse.json")
 def collapse(payload: Recorded) -> Shown:
     rows = [
@@ -444,7 +460,31 @@ def filled(text: str) -> str:
             raise SystemExit(f"tables: no table is called {name!r}")
         return match.group(1) + TABLES[name]() + match.group(3)
 
-    return MARK.sub(replace, text)
+    return VALUE.sub(
+        lambda found: f"{found[1]}{value(found[2], found[3], found[4])}{found[5]}", MARK.sub(replace, text)
+    )
+
+
+def value(name: str, path: str, form: str) -> str:
+    """One recorded number inside a sentence: `<!--= probes_stories joint mechanisms points -1 cost | .3f -->`.
+
+    The words go down into benchmarks/results/NAME.json: a key, the place in a list, or `mode=deleted,scope=all` for the
+    entry of a list that has these. With `/` between two ways down it is their ratio. The form is Python's, or `list`.
+    """
+    numbers = [_down(recorded(f"benchmarks/results/{name}.json"), shlex.split(way)) for way in path.split(" / ")]
+    if form == "list":
+        return " ".join(map(str, numbers[0]))
+    return format(numbers[0] if len(numbers) == 1 else numbers[0] / numbers[1], form)
+
+
+def _down(found: Any, words: list[str]) -> Any:
+    for word in words:
+        if isinstance(found, list) and "=" in word:
+            wanted = dict(pair.split("=") for pair in word.split(","))
+            found = next(entry for entry in found if all(str(entry[key]) == wanted[key] for key in wanted))
+        else:
+            found = found[int(word) if isinstance(found, list) else word]
+    return found
 
 
 def main() -> None:
@@ -474,11 +514,12 @@ def main() -> None:
             stale.append(page.relative_to(ROOT))
             if "--check" not in sys.argv:
                 page.write_text(fresh, encoding="utf-8")
-    for path, fresh in ({RECORDED: lab_recorded()} | web_texts()).items():
-        if not path.is_file() or path.read_text(encoding="utf-8") != fresh:
-            stale.append(path.relative_to(ROOT))
-            if "--check" not in sys.argv:
-                path.write_text(fresh, encoding="utf-8")
+    for texts in (lambda: {RECORDED: lab_recorded()}, web_texts):  # in turn: the second reads what the first writes
+        for path, fresh in texts().items():
+            if not path.is_file() or path.read_text(encoding="utf-8") != fresh:
+                stale.append(path.relative_to(ROOT))
+                if "--check" not in sys.argv:
+                    path.write_text(fresh, encoding="utf-8")
     if stale and "--check" in sys.argv:
         raise SystemExit(f"tables: out of date in {', '.join(map(str, stale))}; run python docs/tables.py")
 

@@ -37,6 +37,9 @@ USUAL = {
     "fit": [TARGET, ARCH, "-T", "4", "--seeds", "1", *SMALL, "--validation", "4", "--seconds", "3"],
     "probe": ["none.safetensors"],
     "reproduce": ["none"],
+    "forecast": [TARGET, ARCH, "-T", "6", "--epochs", "2"],
+    "planted": ["planted", "--count", "1"],
+    "targets": [],
     "book": ["infoflow.equation47", "--check"],
     "errata": ["heads"],
 }

@@ -3,9 +3,13 @@
 `pytest --shapes` checks the shapes that annotations name (`tests/shapes.py`); `make shapes` does so in three rooms.
 """
 
+import asyncio
 import importlib.util
 import sys
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -31,3 +35,14 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.modules["infoflow_shapes"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules["infoflow_shapes"])
     install_import_hook([f"infoflow.{room}" for room in CHECKED], "infoflow_shapes.checked")
+
+
+@pytest.fixture
+def finished() -> Callable[[Coroutine[Any, Any, Any]], Any]:
+    """Run a coroutine in a thread of its own: the browser of other tests keeps a loop running in this one."""
+
+    def run(work: Coroutine[Any, Any, Any]) -> Any:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(asyncio.run, work).result()
+
+    return run

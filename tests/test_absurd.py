@@ -13,6 +13,7 @@ import infoflow as iflow
 from infoflow import cli
 from infoflow.cost import MOST_MEMORY, _control_groups, available_memory, memory, spelled_bytes, spelled_seconds, work
 from infoflow.errors import InfoFlowError, JobError, unknown
+from infoflow.nn import Transformer, TransformerConfig
 
 PAIRS, SHAPE, LONG = "pairwise_max:D=4,d=4", "heads=4,4 embed=24", "1000000000"
 TINY = ["fit", "pairwise_max:D=1,d=2", "heads=1,1 embed=4", "-T", "4"]
@@ -195,6 +196,22 @@ def test_only_near_names_are_offered() -> None:
     for far in ("foo", "paint", "xyz", "retrain", "", "p"):
         assert "did you mean" not in str(unknown("command", far, known))
     assert len(str(unknown("command", "x" * 10**6, known))) < 300
+
+
+def test_a_trained_network_of_absurd_length(tmp_path: Path) -> None:
+    """Its file may say any T: tuples, groups of sequences and draws are counted before they are listed."""
+    network = Transformer(TransformerConfig(dim=1, heads=(1,), head_dims=(2,), widths=(4,)))
+    found = iflow.certify(network, "pairwise_max:D=1,d=1", 10**9, seconds=0)
+    assert not found.holds
+    assert "compares up to 1e+18 tuples" in str(found)
+    with pytest.raises(InfoFlowError, match=r"groups of sequences of T=1000000000 tokens out of 2.*lower T"):
+        iflow.certify(network, "sum_of_maxima:D=1,d=1", 10**9, seconds=0, vocabulary=[[0.1], [0.2]])
+    network.header |= {"target": "sum_of_maxima:D=1,d=1", "T": 2}
+    with pytest.raises(InfoFlowError, match=r"1000000000 draws .* lower draws or T"):
+        iflow.trace(network, [[0.1], [0.2]], draws=10**9)
+    for tokens in ([1, 2, 3], [["a"], [1]], [[1e999], [1]], [[1], [1, 2]], [[[[1]]]]):
+        with pytest.raises(InfoFlowError, match=r"real numbers|finite numbers|rows of numbers"):
+            iflow.trace(network, tokens)
 
 
 def test_headers_of_absurd_length(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import infoflow
 
 SOURCE = Path(__file__).parent.parent / "src" / "infoflow"
-BASE = ["errors", "arguments", "architecture", "cost", "files", "kernels"]
+BASE = ["apart", "errors", "arguments", "architecture", "cost", "files", "kernels"]
 BASE += ["installation", "memory", "progress", "provenance", "reading"]
 ROOMS = ["report", "targets", "certificates", "flow", "nn", "compiler", "construct", "verdicts", "refutations", "train"]
 ROOMS += ["forecasts", "proofs", "probes", "lab", "book", "web"]

@@ -5,6 +5,7 @@ The file leaves a mark when it is run, by whatever name and from wherever.
 
 import copy
 import json
+import os
 import pickle
 import random
 import subprocess
@@ -19,11 +20,12 @@ from click.testing import CliRunner, Result
 from safetensors.torch import save_file
 
 import infoflow
-from infoflow import cli
+from infoflow import cli, reading
 from infoflow.architecture import Architecture
 from infoflow.compiler.certification import certify
 from infoflow.errors import InfoFlowError, JobError
 from infoflow.nn import Transformer, TransformerConfig, files
+from infoflow.probes import stories
 from infoflow.probes.record import load as load_recording
 from infoflow.probes.record import record
 from infoflow.probes.sources import open_source
@@ -236,6 +238,24 @@ def test_code_in_a_hugging_face_folder_is_never_run_whatever_is_typed(tmp_path: 
     assert "Traceback" not in done.stderr
 
 
+SIZES = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+PICTURES = {"model_type": "clip_vision_model", **SIZES, "image_size": 32, "patch_size": 16, "projection_dim": 8}
+
+
+def test_nor_is_that_of_a_model_inside_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part with an `auto_map` of its own, for a class transformers does not know: it asks whether to run the code."""
+    mark = tmp_path / "it_ran"
+    folder = hugging_face(tmp_path / "m", mark)
+    part = {"model_type": "blip_text_model", "auto_map": {"AutoModel": f"{folder}--evil.M"}, **SIZES}
+    (folder / "config.json").write_text(
+        json.dumps({"model_type": "llava", "vision_config": PICTURES, "text_config": part})
+    )
+    monkeypatch.setattr("builtins.input", lambda *words: "y")
+    said = refused(folder)
+    assert not mark.exists()
+    assert "which is never run" in said
+
+
 def refused(folder: Path) -> str:
     with pytest.raises(InfoFlowError) as said:
         open_source(str(folder))
@@ -286,9 +306,49 @@ def test_hostile_folders_are_one_sentence(tmp_path: Path) -> None:
     (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "elsewhere"}')
     assert "adapter" in refused(folder)
     (folder / "adapter_config.json").unlink()
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../../elsewhere.safetensors"}}')
+    assert "weights in one file" in refused(folder)
+    (folder / "model.safetensors.index.json").unlink()
     for name in ("vocab.txt", "tokenizer_config.json"):
         (folder / name).unlink()
     assert "expected a tokenizer beside the model" in refused(folder)
+
+
+def test_a_tokenizer_that_does_not_fit_its_model_is_one_sentence(tmp_path: Path) -> None:
+    folder = hugging_face(tmp_path / "m", tmp_path / "mark")
+    words = (folder / "vocab.txt").read_text().splitlines()
+    (folder / "vocab.txt").write_text("\n".join([*words[:5], *["zz"] * 99, *words[5:]]))
+    with pytest.raises(InfoFlowError, match=r"tokens below 32.* do not belong together"):
+        open_source(str(folder)).encoding.encode("a b c")  # type: ignore[union-attr]
+    (folder / "vocab.txt").write_text("a\nb\n[PAD]\n[CLS]\n[SEP]\n[MASK]\n")
+    with pytest.raises(InfoFlowError, match=r"tokenizer to take the text, it says: .*UNK"):
+        open_source(str(folder)).encoding.encode("zz")  # type: ignore[union-attr]
+    model = open_source(str(folder)).model
+    with torch.no_grad():
+        next(model.parameters())[0, 0] = torch.nan
+    model.save_pretrained(folder)  # type: ignore[operator]
+    assert "finite weights" in refused(folder)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in folders")
+def test_nobody_waits_for_a_pipe(tmp_path: Path) -> None:
+    """A pipe that nobody writes to, in place of any file of a folder: every reader says so at once."""
+    folder = hugging_face(tmp_path / "m", tmp_path / "mark")
+    for name in ("special_tokens_map.json", "merges.txt", "chat_template.jinja"):
+        os.mkfifo(folder / name)
+        assert "plain file" in refused(folder)
+        (folder / name).unlink()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    readers = (reading.text, reading.json_of, infoflow.load, stories.read_model, Store,
+               lambda path: stories.StoriesTokenizer(path, 3), load_recording)  # fmt: skip
+    for place, name in ((tmp_path / "store", "store.json"), (tmp_path / "recording", "recording.json")):
+        place.mkdir()
+        os.mkfifo(place / name)
+    for read in readers:
+        place = {Store: tmp_path / "store", load_recording: tmp_path / "recording"}.get(read, pipe)
+        with pytest.raises(InfoFlowError, match=r"plain file|could not read"):
+            read(place)
 
 
 @pytest.mark.parametrize("function", ["x11" + "+1" * 498, "*".join(["x11"] * 250)])
@@ -379,6 +439,13 @@ def test_the_index_of_a_foreign_benchmark_is_checked(index: dict[str, Any], tmp_
     (tmp_path / "index.json").write_text(json.dumps(index))
     with pytest.raises(InfoFlowError, match="index of a benchmark of version 1"):
         score_with(tmp_path, {0: {}}, None)
+
+
+def test_answers_to_a_benchmark_are_checked(tmp_path: Path) -> None:
+    for key in ("9" * 5000, "-1", "1.5", ""):
+        (tmp_path / "answers.json").write_text(json.dumps({key: {}}))
+        done = CliRunner().invoke(cli.cli, ["planted", str(tmp_path), "--score", str(tmp_path / "answers.json")])
+        assert "numbers of networks as keys" in str(done.exception)
 
 
 def test_quantities_of_a_foreign_benchmark_are_checked(tmp_path: Path) -> None:

@@ -83,7 +83,20 @@ def test_what_is_no_file_is_one_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "written",
-    ["", "{", "nul", "[NaN]", "[Infinity]", "-Infinity", "[" * 100_000, '{"a":' * 50_000, "9" * 5000, "[1,]", "\0"],
+    [
+        "",
+        "{",
+        "nul",
+        "[NaN]",
+        "[Infinity]",
+        "-Infinity",
+        "[1e999]",
+        "[" * 100_000,
+        '{"a":' * 50_000,
+        "9" * 5000,
+        "[1,]",
+        "\0",
+    ],
 )
 def test_json_that_is_none_is_one_sentence(tmp_path: Path, written: str) -> None:
     (tmp_path / "a.json").write_text(written)

@@ -10,7 +10,7 @@ from infoflow.construct.softmax_attention import (
     truncated_linear,
 )
 from infoflow.construct.softmax_attention.expression import parse
-from infoflow.construct.softmax_attention.table_head import table_head
+from infoflow.construct.softmax_attention.table_head import Derivatives, table, table_head
 
 torch.set_default_dtype(torch.float64)
 
@@ -27,7 +27,7 @@ for H in (2, 8, 32):
     print(f"2. H = {H}: bound {net.certificate.bound:.4f}, attacked {net.attack(0, 1):.4f}")
 
 # 3. At a milder temperature one head is a table of any function of one variable, with error O(1/p^2).
-sine = table_head(torch.sin, -3.0, 3.0, p=256, w=[1.0], lipschitz=1.0, second=1.0)
+sine = table_head(torch.sin, table(torch.sin, -3.0, 3.0, p=256), [1.0], sup=Derivatives(first=1.0, second=1.0))
 print(f"3. sin by one head: bound {sine.certificate.bound:.2g}, attacked {sine.attack(0, 1):.2g}")
 
 # 4. Any continuous function on a cube: cells compete by a softmax. The bound comes from interval gradients.

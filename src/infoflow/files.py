@@ -4,7 +4,9 @@ import errno
 import json
 import os
 import re
+import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fractions import Fraction
@@ -17,6 +19,8 @@ _NUMBER = r"(?:-?[\d.]+(?:e[-+]?\d+)?|null)"
 NUMBERS = re.compile(rf"(?<=\[)\n\s*(?:{_NUMBER},\n\s*)*{_NUMBER}\n\s*(?=\])")  # no string of JSON holds a bare newline
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 DISK_WORDS = ("No space left on device", "File too large", "Disk quota exceeded", "Input/output error")
+TEMPORARY = re.compile(r"\.[a-z0-9_]{8}(\.\w+)?")  # a name that mkstemp makes for `atomic_path`
+ABANDONED = 600.0  # seconds after which nobody is writing a temporary file any more
 SMALLEST_SPACE = 64 << 10  # bytes that must be free where files are to be made
 
 
@@ -60,6 +64,16 @@ def unwritten(error: BaseException, path: str | Path | None = None) -> str:
     return f"expected to read or write {where or 'a file'}, the system refused ({reason}); {advice}."
 
 
+def remove_abandoned(folder: Path) -> None:
+    """Remove what killed writers left half-written long ago: plain files with names that `atomic_path` gives."""
+    for path in folder.glob(".*") if folder.is_dir() else ():
+        with suppress(OSError):  # another process may tidy, too
+            found = path.lstat()
+            ours = TEMPORARY.fullmatch(path.name) and stat.S_ISREG(found.st_mode)
+            if ours and time.time() - found.st_mtime > ABANDONED:
+                path.unlink()
+
+
 def check_folder(path: Path) -> Path:
     """Refuse, before any work, a folder in which no file can be made; what the check makes it removes again."""
     made: list[Path] = []
@@ -94,6 +108,12 @@ def write_json(path: str | Path, payload: Any) -> Path:
     """Indented, a list of numbers on one line."""
     text = json.dumps(payload, indent=1, sort_keys=False)
     return write_text(path, NUMBERS.sub(lambda found: " ".join(found.group().split()), text) + "\n")
+
+
+def write_record(path: str | Path, fields: dict[str, Any]) -> Path:
+    """A field a line: what is kept a thousand times over, short and still readable."""
+    lines = [f" {json.dumps(name)}: {json.dumps(value)}" for name, value in fields.items()]
+    return write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def encode(value: Any) -> Any:

@@ -10,11 +10,13 @@ memory. Whatever is wrong with the file is an `InfoFlowError` of one sentence.
 
 import gzip
 import json
+import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from io import BufferedReader
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +41,19 @@ def limit(size: int) -> Iterator[None]:
         _cap.reset(token)
 
 
+def plain(path: str | Path, what: str) -> Path:
+    """The path, unless a pipe or a device is there: one would be waited for without end, the other read without end.
+    A path below /dev is one that somebody typed, or their shell (`--text <(zcat ...)`)."""
+    path = Path(path)
+    if os.path.exists(path) and not os.path.isfile(path) and not str(path).startswith("/dev/"):
+        kind = "a folder" if os.path.isdir(path) else "no plain file"
+        raise InfoFlowError(f"expected {what} at {path}, it is {kind}; check the path.")
+    return path
+
+
 def text(path: str | Path, what: str = "a text") -> str:
     """UTF-8 from outside, unpacked where it is gzipped; `what` names it in the sentence of a refusal."""
-    path = Path(path)
+    path = plain(path, what)
     try:
         with path.open("rb") as raw:
             data = _capped(path, raw)
@@ -69,7 +81,7 @@ def parsed(written: str, where: str, most: int = LARGEST_JSON) -> Any:
     if len(written) > most:
         raise InfoFlowError(f"expected at most {most} characters of JSON for {where}, got {len(written)}.")
     try:
-        value = json.loads(written, parse_constant=_refuse)
+        value = json.loads(written, parse_constant=_refuse, parse_float=_finite)
         if _depth(value) > DEEPEST:
             raise RecursionError  # it parses, but copying or writing it again would not end well
         return value
@@ -86,6 +98,12 @@ def _depth(value: Any) -> int:
         level = [child for some in children for child in some]
         depth += 1
     return depth
+
+
+def _finite(word: str) -> float:
+    """1e999 is infinity to Python."""
+    value = float(word)
+    return value if isfinite(value) else _refuse(word)
 
 
 def _refuse(word: str) -> Any:

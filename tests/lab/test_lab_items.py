@@ -3,18 +3,22 @@
 import json
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from infoflow import targets
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
-from infoflow.lab.item import Outcome, cell, markdown, printed
+from infoflow.lab.item import LAST, TEST, VALIDATION, Context, Outcome, cell, markdown, printed
 from infoflow.lab.papers.infoflow.recovery.item import spans
+from infoflow.lab.papers.infoflow.table12.item import plan
 from infoflow.lab.registry import ITEMS, find
 from infoflow.lab.reproduce import reproduce
+from infoflow.lab.sweep import measured_on, reported
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
+from infoflow.train.store import Result
 
 
 def test_the_registry_lists_every_folder() -> None:
@@ -133,3 +137,36 @@ def test_the_throughput_of_figure_2_is_measured(tmp_path: Path) -> None:
     (measured,) = result["throughput"]
     assert measured["stacked"] > 0
     assert measured["one by one"] > 0
+
+
+@pytest.mark.parametrize(
+    ("recipe", "test", "number", "words"),
+    [
+        ({}, None, 0.3, LAST),
+        ({"starts": 1, "rollback": None}, None, 0.3, LAST),
+        ({"starts": 3}, None, 0.2, VALIDATION + ", and in training"),
+        ({"rollback": 8.0}, None, 0.2, VALIDATION + ", and in training"),
+        ({"starts": 3, "rollback": 8.0}, 0.25, 0.25, TEST),
+    ],
+)
+def test_no_number_is_of_samples_that_chose_it_where_that_can_be_helped(
+    recipe: dict[str, Any], test: float | None, number: float, words: str
+) -> None:
+    """Without test samples the last step is reported, not the best one; where validation samples steered the training
+    the words say so."""
+    values = {"key": "k", "identity": {"recipe": recipe}, "status": "ok", "best": 0.2, "final": 0.3, "test": test}
+    more = {"curve": [0.2, 0.3], "curve_steps": [1, 2], "steps": 2, "diverged_at": None, "seconds": 1.0}
+    result = Result(**values, **more, stacked=1, choice={})
+    assert reported(result) == number
+    assert measured_on([result, result]) == words
+
+
+def test_a_piece_of_table_12_is_one_cell() -> None:
+    def cells(*parts: str) -> list[tuple[str, int, str, str]]:
+        return list(plan(Context("paper", Path("unused"), parts=parts)))
+
+    piece = "two-layer:(2,2) E=24:T=3"
+    assert cells(piece) == [("triangle", 3, "(2,2) E=24", "two-layer")]
+    linear = cells("linear", "T=3")
+    assert {(T, encoder) for _, T, _, encoder in linear} == {(3, "linear")}
+    assert cells("linear", "T=3", piece) == [*linear, *cells(piece)]

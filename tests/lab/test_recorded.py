@@ -127,6 +127,9 @@ def test_judges_say_no(tmp_path: Path) -> None:
     assert said("infoflow/table12", table) == {False}  # it grows, and never comes near a constant
     table[-1]["mean"] = 0.98
     assert said("infoflow/table12", table) == {True}
+    short = [{**table[0], "encoder": "two-layer", "T": T, "mean": mean} for T, mean in ((3, 0.1), (4, 0.2))]
+    assert said("infoflow/table12", [*table, *short]) == {True}  # an encoder that was run for short sequences alone
+    assert said("infoflow/table12", [*table, *reversed(short)]) == {False}  # in the order of the rows it falls
     keys = [
         {"end keys": share, "end keys, other seeds": None, "one channel": 1.0, "mean predictor": 2.0}
         for share in (0.9, 0.5, 0.7)
@@ -135,3 +138,12 @@ def test_judges_say_no(tmp_path: Path) -> None:
     recovery = [{"rank": rank, "heads": "(6,6)", "our ratio": ratio, "NMSE": 0.1}
                 for rank, ratio in (("argmax", "0.1 to 0.5"), ("second", "0.3 to 1.0"))]  # fmt: skip
     assert said("infoflow/recovery", recovery) == {False}
+
+
+@pytest.mark.parametrize(("share", "hardly"), [(0.9, True), (0.2, False)])
+def test_a_trend_among_models_that_hardly_beat_the_mean_is_called_that(share: float, hardly: bool) -> None:
+    rows = [{"sweep": "p", "value": p, "MSE": 10 * s, "mean predictor": 10.0, "linear regression": 2.0}
+            for p, s in ((10, 1.1), (20, share))]  # fmt: skip
+    found = find("softmax_attention/figure4").judge({"rows": rows, "preset": "paper"})["Figure 4"]
+    assert found.holds
+    assert ("hardly beat the mean" in found.number) is hardly

@@ -99,6 +99,17 @@ def test_causal_rows_do_not_see_the_future_and_the_cls_sees_all():
     assert with_cls(X) != with_cls(changed)
 
 
+@pytest.mark.parametrize("mask", ["none", "causal"])
+@pytest.mark.parametrize("hidden", ["nothing", "for all", "for each"])
+def test_the_places_asked_answer_as_when_all_do(mask, hidden):
+    config = TransformerConfig(dim=2, heads=(2, 2), head_dims=(2, 2), widths=(5, 5), mask=mask, cls=False)
+    net, X, places = random_network(config), inputs(3, 6, 2), slice(2, 5)
+    rows = {"nothing": None, "for all": torch.rand(3, 1, 6) > 0.3, "for each": torch.rand(3, 6, 6) > 0.3}[hidden]
+    asked = net(X, visible=rows, places=places)
+    assert asked.shape[1] == 3
+    assert torch.allclose(asked, net(X, visible=rows)[:, places], rtol=0, atol=1e-13)
+
+
 def test_without_positions_order_is_invisible_and_with_them_it_is_not():
     X = inputs(2, 5, 3)
     for positions, options in (("additive", {}), ("augmented", {"position_dim": 2})):

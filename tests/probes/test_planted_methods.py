@@ -2,6 +2,7 @@
 
 import copy
 import importlib.util
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,13 +10,15 @@ import torch
 
 from infoflow.errors import InfoFlowError
 from infoflow.probes import record
-from infoflow.probes.benchmark import effects, rivals
+from infoflow.probes.benchmark import effects, movers, rivals, token_sets
 from infoflow.probes.benchmark.catalogue import Order, groups
+from infoflow.probes.benchmark.circuits import SAYS
 from infoflow.probes.benchmark.engine import Engine
 from infoflow.probes.benchmark.faithful import mib
 from infoflow.probes.benchmark.lens import PENALTY, lens_config, lens_state, lens_stream
-from infoflow.probes.benchmark.make import Made, make
+from infoflow.probes.benchmark.make import Made, make, write
 from infoflow.probes.benchmark.read import PlantedNetwork
+from infoflow.probes.benchmark.score import judge
 from infoflow.probes.benchmark.truth import OUT
 from infoflow.probes.row_labels import row_labels
 
@@ -80,7 +83,7 @@ def test_a_perfect_ranking_is_most_faithful(made: Made) -> None:
     X = made.tensors["X"][: len(clean.output)]
     best = [[float((l, i) in made.truth.matter) for i in range(h)] for l, h in enumerate(engine.heads)]
     worst = [[-value for value in row] for row in best]
-    good, bad = (mib(engine, clean, other, X, scores) for scores in (best, worst))
+    good, bad = (mib(engine, clean, other, X, scores, {}) for scores in (best, worst))
     assert good["cpr"] > bad["cpr"]
     assert good["cmd"] < bad["cmd"]
 
@@ -112,6 +115,53 @@ def test_a_one_layer_network_is_a_state_of_the_lens() -> None:
     assert float((q @ k.transpose(-1, -2))[..., :-1].abs().max()) < PENALTY
     with pytest.raises(InfoFlowError, match="one layer"):
         lens_config(make(order()).network)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("transformer_lens") is None, reason="needs TransformerLens")
+def test_the_library_itself_runs_a_one_layer_network() -> None:
+    from transformer_lens import HookedTransformer, HookedTransformerConfig
+
+    built = make(order("max_plus_min", (2,), "turned", 8))
+    network, X = built.network, built.tensors["X"]
+    library = HookedTransformer(HookedTransformerConfig(**lens_config(network)))
+    library.load_state_dict(lens_state(network), strict=False)
+    assert network.readout is not None
+    with torch.no_grad():
+        y, wanted = network.readout(library.blocks[0](lens_stream(network, X))[:, -1, :-1]), network(X)
+    assert torch.allclose(y.squeeze(), wanted, atol=1e-4 * float(wanted.std()))
+
+
+def stored(tmp_path, built: Made) -> PlantedNetwork:
+    write(built, tmp_path)
+    return PlantedNetwork(0, tmp_path, hidden=False)
+
+
+def test_heads_that_copy_are_told_from_those_that_suppress_and_translate(tmp_path) -> None:
+    seeds = (make(replace(order(disguise="decoys"), seed=seed)) for seed in range(20))
+    network = stored(tmp_path, next(made for made in seeds if int(made.tensors.get("logits", 0))))
+    truth = network.truth()
+    found = movers.answers(network, Engine(network.model))["infoflow: copying"]
+    by_word = {word: [found[l][i] for (l, i), h in truth.heads.items() if h.says == word] for word in SAYS}
+    rest = [found[l][i] for (l, i), h in truth.heads.items() if not h.says]
+    assert min(by_word["copying"]) > 0.3
+    assert max(by_word["suppressing"]) < -0.3
+    assert max(by_word["translating"]) < 0
+    assert max(map(abs, rest)) < 0.05
+    judged = judge(truth, {"copies": found}, {"copies": 0.2}).found["copies"]
+    assert judged["auroc"] == 1.0
+    assert judged["counts"] == [2, 2, 2]
+
+
+def test_trace_gives_the_sets_of_a_network_without_circuits(tmp_path) -> None:
+    seeds = (make(replace(order("recall", (1, 1), "turned"), seed=seed)) for seed in range(30))
+    network = stored(tmp_path, next(made for made in seeds if "symbols" not in made.tensors))
+    found = token_sets.scores(network)
+    truth = network.truth().about["sets"]
+    said = [[int(s) + 1 for s in np.flatnonzero(row >= 0.01)] for row in found[token_sets.TRACE]]
+    asked = [(a, b) for a, b in zip(truth, said, strict=False) if a is not None]
+    assert len(asked) > 12
+    assert np.mean([a == b for a, b in asked]) > 0.9
+    assert found.keys() == {token_sets.TRACE, *token_sets.NAMES.values()}
 
 
 @pytest.mark.skipif(importlib.util.find_spec("onnxruntime") is None, reason="needs the onnx extra")

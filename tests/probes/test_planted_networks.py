@@ -10,9 +10,10 @@ from infoflow.errors import InfoFlowError
 from infoflow.probes import Batch, head_modes, record
 from infoflow.probes.benchmark import nearly
 from infoflow.probes.benchmark.catalogue import MOST, SHARES, Order, groups, orders
-from infoflow.probes.benchmark.circuits import ON_TOKENS, Circuit, averages, draw, symbols
+from infoflow.probes.benchmark.circuits import ON_TOKENS, SAYS, Circuit, averages, draw, patterns, symbols
 from infoflow.probes.benchmark.compiled import compiled
 from infoflow.probes.benchmark.disguise import disguised
+from infoflow.probes.benchmark.effects import edge_effects
 from infoflow.probes.benchmark.engine import Engine
 from infoflow.probes.benchmark.make import base, make
 from infoflow.probes.benchmark.plant import Planting
@@ -20,10 +21,12 @@ from infoflow.probes.benchmark.truth import OUT, Truth
 from infoflow.probes.benchmark.union import union
 
 
-def planting(T: int = 12, layers: int = 2, encoder: str = "linear", causal: bool = False, more: str = "") -> Planting:
+def planting(
+    T: int = 12, layers: int = 2, encoder: str = "linear", causal: bool = False, more: str = "", says: bool = False
+) -> Planting:
     rng = np.random.default_rng(3)
     written = symbols(T, 2, False, rng)
-    circuits = draw(layers, written, causal, rng, ON_TOKENS)
+    circuits = draw(layers, written, causal, rng, (*ON_TOKENS, *(SAYS if says else ())))
     if more:
         circuits.append(replace(circuits[0], role=more, stands_in=0))
     return Planting(circuits, written, layers, encoder, causal)
@@ -33,25 +36,63 @@ def planting(T: int = 12, layers: int = 2, encoder: str = "linear", causal: bool
     ("layers", "encoder", "causal"), [(1, "linear", False), (2, "linear", True), (3, "mlp", False)]
 )
 def test_circuits_compute_their_averages_within_the_bound(layers: int, encoder: str, causal: bool) -> None:
-    made = planting(layers=layers, encoder=encoder, causal=causal)
+    made = planting(layers=layers, encoder=encoder, causal=causal, says=True)
     tokens = made.written.sample(64, np.random.default_rng(0))
     gains = made.gains(tokens, 1.0)
-    wanted = sum(g * averages(logits, tokens, causal) for g, logits in zip(gains, made.logits, strict=True))
+    wanted = made.function(tokens, gains)
     found = made.write(gains)(torch.from_numpy(tokens)).numpy()
     bound = made.bound(gains)
     assert bound is not None
-    assert np.abs(found - wanted).max() <= bound < 0.6 * wanted.std() * len(gains)
+    assert found.shape == (64, 1 + made.written.count)  # the average, and a logit for every symbol
+    assert np.abs(found - wanted).max() <= bound < 0.6 * wanted[:, 0].std() * len(gains)
+    first = sum(
+        g * averages(logits, tokens, causal)
+        for g, c, logits in zip(gains, made.circuits, made.logits, strict=True)
+        if c.kind != "before" and not c.says
+    )
+    assert np.allclose(wanted[:, 0], first)
+
+
+def test_repeats_are_looked_for_where_the_definition_says() -> None:
+    """On random orders of symbols: behind, or at, the earlier tokens of the own symbol, wherever there is one."""
+    made = planting(T=16, layers=3)
+    tokens = made.written.sample(32, np.random.default_rng(5))
+    symbol = tokens[..., :-1].argmax(-1)
+    at = {c.kind: patterns(made.logits[n], tokens, causal=False) for n, c in enumerate(made.circuits)}
+    for document, row in enumerate(symbol):
+        for t in range(16):
+            same = [s for s in range(t) if row[s] == row[t]]
+            behind = [s + 1 for s in same if s + 1 < t]
+            for kind, keys in (("duplicate", same), ("induction", behind)):
+                if keys:
+                    assert at[kind][document, t, keys].sum() > 0.97, (kind, document, t)
+
+
+def test_an_induction_head_reads_the_head_that_tells_the_symbol_in_front() -> None:
+    made = planting(T=12, layers=3)
+    gains = made.gains(made.written.sample(64, np.random.default_rng(0)), 1.0)
+    number = {c.kind: n for n, c in enumerate(made.circuits)}
+    before, induction = (made.nodes[number[kind]] for kind in ("before", "induction"))
+    assert (before, induction) in made.truth(gains).edges
+    engine = Engine(made.write(gains))
+    X = torch.from_numpy(made.written.sample(64, np.random.default_rng(1)))
+    found = edge_effects(engine, engine.run(X[:32]), engine.run(X[32:]))
+    true = {b for a, b in made.truth(gains).edges if a == before}
+    others = [value for (a, b), value in found.items() if a == before and b not in true]
+    assert min(found[before, b] for b in true) > 100 * max(others)
 
 
 def test_planted_heads_have_the_modes_the_truth_says() -> None:
-    made = planting(T=16)
+    made = planting(T=16, layers=3)
     tokens = torch.from_numpy(made.written.sample(64, np.random.default_rng(1)))
     gains = made.gains(tokens.numpy(), 1.0)
     first = torch.zeros(tokens.shape[:2], dtype=torch.bool)
     first[:, 0] = True
-    found = head_modes(record(made.write(gains), Batch({"X": tokens}, sinks=first)))
+    batch = Batch({"X": tokens}, sinks=first, kinds=tokens[..., :-1].argmax(-1))
+    found = head_modes(record(made.write(gains), batch))
     truth = made.truth(gains)
-    assert {label for head in truth.heads.values() for label in head.labels} >= {"self", "previous", "top", "mixed"}
+    present = {label for head in truth.heads.values() for label in head.labels}
+    assert present >= {"self", "previous", "top", "mixed", "duplicate", "induction"}
     for mode in found:
         assert mode.label in truth.heads[mode.layer, mode.head].labels
 
@@ -152,6 +193,7 @@ def test_orders_keep_their_promises() -> None:
     for mine, theirs in ((plain, found), (other, found)):
         assert all((a.seed == b.seed) == (not b.hidden) for a, b in zip(mine, theirs, strict=True))
     assert len(groups()) >= 200
+    assert sum(len(order.group.heads) > 2 for order in found) > 400  # room for induction circuits
 
 
 def test_compiled_truth_follows_the_layout() -> None:

@@ -40,12 +40,13 @@ def perfect(truth: Truth) -> dict:
         "edges": [[a, b, 1.0] for a, b in plain["edges"]],
         "directions": [(-2 * d.vector).tolist() for d in truth.directions],
         "sets": plain.get("sets", []),
+        "copies": layered(truth, lambda head, node: float(head.says == "copying" and head.role == "computes")),
     }
 
 
 def test_the_truth_scores_one_and_always_max_does_not(folder: Path) -> None:
     known = {n.number: n.truth() for n in open_benchmark(folder) if not n.hidden}
-    best = score(folder, {k: perfect(t) for k, t in known.items()}, {"matter": 0.5, "edges": 0.5})
+    best = score(folder, {k: perfect(t) for k, t in known.items()}, {"matter": 0.5, "edges": 0.5, "copies": 0.5})
     for task, levels in best.items():
         for row in levels.values():
             for name in ("macro_f1", "auroc", "f1", "mean"):

@@ -25,6 +25,11 @@ def test_the_same_figure_gives_the_same_bytes():
     assert style.svg(drawn()).startswith("<svg")
 
 
+def test_short_coordinates_move_nothing_by_a_hundredth_of_a_point_and_leave_scales():
+    text = '<path d="M 12.345678 -0.015625\n   L 184.999 7"/> <g transform="scale(0.015625)">'
+    assert style.short(text) == '<path d="M 12.35 -0.015625\nL 185 7"/> <g transform="scale(0.015625)">'
+
+
 def test_letters_are_outlines_so_no_font_is_needed():
     assert "<text" not in style.svg(drawn())
 

@@ -126,13 +126,32 @@ def test_weights_that_changed_are_one_sentence(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-3] ^= 1
     path.write_bytes(data)
-    with pytest.raises(InfoFlowError, match="remove that file"):
+    with pytest.raises(InfoFlowError, match=rf"{path} .*checksum differs; remove that file"):
         result.network()
     network = load(path)
     del network.header["checksum"]
     network.save(path, **network.header)
     with pytest.raises(InfoFlowError, match="their checksum differs"):
         result.network()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals")
+def test_sigterm_while_the_call_is_noted_leaves_nothing_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.replace
+
+    def replace(path: Path, target: Path) -> Path:
+        if target.parent.name == "trained":
+            signal.raise_signal(signal.SIGTERM)
+        return real(path, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    with pytest.raises(SystemExit, match="143"):
+        fit_many(RUNS[:1], tmp_path)
+    assert not list(tmp_path.rglob(".*"))
+    assert Store(tmp_path).get(RUNS[0].key) is not None
 
 
 SWEEP = [sys.executable, "-m", "infoflow", "fit", "pairwise_max:D=1,d=2", "heads=1,1 embed=2,2 width=3", "-T", "3"]

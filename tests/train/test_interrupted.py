@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 
+import infoflow
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError, JobError
 from infoflow.targets import pairwise_max
@@ -119,19 +120,26 @@ def _both_busy(saved: Path, keys: set[str]) -> bool:
 
 ALONE = """
 from infoflow.train.ray import connect
-print(connect(None).ray.get_runtime_context().gcs_address)
+ray = connect(None).ray
+print(ray.get(ray.remote(lambda: __import__("infoflow").__file__).remote()))
+print(ray.get_runtime_context().gcs_address)
 """
 
 
 @needs_ray
-def test_a_sweep_without_an_address_has_a_cluster_of_its_own(cluster: Any) -> None:
-    """Ray by itself joins the cluster last started on the machine, and refuses to be told how many cores to use."""
+def test_a_sweep_without_an_address_has_a_cluster_of_its_own(cluster: Any, tmp_path: Path) -> None:
+    """Ray by itself joins the cluster last started on the machine, and refuses to be told how many cores to use. Its
+    workers would also import an `infoflow` of the current folder, which may be a stranger's."""
+    (tmp_path / "infoflow.py").write_text("raise SystemExit")
     for _ in range(3):
-        alone = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=180)
+        call = [sys.executable, "-P", "-c", ALONE]
+        alone = subprocess.run(call, capture_output=True, text=True, timeout=180, cwd=tmp_path)
         if "timed out during startup" not in alone.stderr:
             break
     assert alone.returncode == 0, alone.stderr
-    assert alone.stdout.split()[-1] != cluster.address
+    found, address = alone.stdout.split()[-2:]
+    assert found == infoflow.__file__
+    assert address != cluster.address
 
 
 @needs_ray

@@ -12,7 +12,7 @@ pytest.importorskip("triton", reason="the kernels are written in Triton")
 # The interpreter is chosen when Triton is imported, so a process of its own runs the kernels.
 SCRIPT = """
 import json, math, sys, torch
-from infoflow.train.folded import Fused, TritonAttend, pool, token_layer
+from infoflow.train.folded import Fused, TokenLayer, TritonAttend, pool, token_layer
 
 torch.set_num_threads(1)
 worst = {}
@@ -28,7 +28,7 @@ for M, B, d, T, h, w, k, activation in [
 
     def both(dtype, fused):
         leaves = [value.to(dtype).requires_grad_() for value in inputs]
-        out = token_layer(X.to(dtype), *leaves, 0.7, activation, fused)
+        out = token_layer(X.to(dtype), TokenLayer(*leaves, 0.7, activation), fused)
         return [out.detach(), *torch.autograd.grad((out * weight.to(dtype)).sum(), leaves)]
 
     exact, got = both(torch.float64, None), both(torch.float32, Fused("ieee"))

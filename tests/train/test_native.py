@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infoflow.train.folded import NativeAttend, attend, native_found, native_usable, reference
+from infoflow.train.folded import NativeAttend, TokenLayer, attend, native_found, native_usable, reference
 
 
 @pytest.fixture(autouse=True)
@@ -59,5 +59,8 @@ def test_float64_never_takes_it() -> None:
     A, G, g, U = torch.randn(1, 1, 5, 4), torch.randn(1, 8, 3), torch.randn(1, 3), torch.randn(1, 1, 2, 3)
     wide = [value.double() for value in (X, A, G, g, U)]
     torch.testing.assert_close(
-        reference(X, A, G, g, U, 0.5, "gelu").double(), reference(*wide, 0.5, "gelu"), rtol=1e-5, atol=1e-6
+        reference(X, TokenLayer(A, G, g, U, 0.5, "gelu")).double(),
+        reference(wide[0], TokenLayer(*wide[1:], 0.5, "gelu")),
+        rtol=1e-5,
+        atol=1e-6,
     )

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from infoflow.architecture import Architecture
 from infoflow.nn import Transformer
 from infoflow.targets import pairwise_max
+from infoflow.train import encoded
 from infoflow.train.folded import foldable, forward
-from infoflow.train.loop import Trained, start, train
+from infoflow.train.loop import Training, start, train
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
 from infoflow.train.stack import Stack, initial_weights
@@ -52,6 +53,10 @@ def test_two_layers_are_folded_and_others_are_not() -> None:
 
     assert folded(Architecture((2, 2), (4, 4)))
     assert not folded(Architecture((2,), (4,)))
+    assert not encoded.encodable(Stack([run_of(Architecture((2, 2), (4, 4)))], CPU, None).network.config)
+    behind = TINY.with_(encoder="mlp", encoder_width=3)
+    for arch, expected in ((Architecture((2, 2), (4, 4)), True), (Architecture((2,), (4,)), False)):
+        assert encoded.encodable(Stack([run_of(arch, recipe=behind)], CPU, None).network.config) is expected
     assert not folded(Architecture((2, 2), (4, 4), positions="additive"))
 
 
@@ -62,18 +67,21 @@ def test_two_layers_are_folded_and_others_are_not() -> None:
     st.integers(1, 3),
     st.integers(1, 6),
     st.sampled_from(["gelu", "tanh", "relu", "sigmoid", "identity"]),
+    st.sampled_from(["linear", "mlp"]),
 )
 def test_folding_is_the_same_function(
-    heads: tuple[int, int], dims: tuple[int, int], d: int, T: int, activation: str
+    heads: tuple[int, int], dims: tuple[int, int], d: int, T: int, activation: str, encoder: str
 ) -> None:
     """Outputs and the gradient of every parameter agree with `Transformer.forward`; random shapes, M = 2."""
     arch = Architecture(heads, (heads[0] * dims[0], heads[1] * dims[1]), (5, 4))
-    runs = [run_of(arch, T, seed, TINY.with_(activation=activation), d) for seed in (1, 2)]
-    stack = Stack(runs, CPU, None)
+    recipe = TINY.with_(activation=activation, encoder=encoder, encoder_width=3 * (encoder == "mlp"))
+    stack = Stack([run_of(arch, T, seed, recipe, d) for seed in (1, 2)], CPU, None)
     X = torch.randn(2, 3, T, d, dtype=torch.float64, generator=torch.Generator().manual_seed(T))
     parameters = list(stack.network.parameters())
     plain = stack.network(X)
-    folded = forward(stack.network, X.transpose(-1, -2), None).squeeze(-1)
+    turned = X.transpose(-1, -2)
+    answer = forward(stack.network, turned, None) if encoder == "linear" else encoded.forward(stack.network, turned)
+    folded = answer.squeeze(-1)
     torch.testing.assert_close(folded, plain, rtol=1e-11, atol=1e-12)
     weight = torch.randn(plain.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
     expected = torch.autograd.grad((plain * weight).sum(), parameters, materialize_grads=True, allow_unused=True)
@@ -152,7 +160,7 @@ def test_initial_weights_come_from_the_seed_alone() -> None:
 
 def test_the_network_is_in_the_units_of_the_target() -> None:
     """Its NMSE, from raw labels of the validation set, is the reported one."""
-    state: Trained = train(start([run_of(Architecture((2, 2), (4, 4)))], CPU, None))
+    state: Training = train(start([run_of(Architecture((2, 2), (4, 4)))], CPU, None))
     network = state.stack.networks(state.best_weights, state.data).select(0)
     X = state.data.x_validation[0].transpose(-1, -2)
     labels = state.stack.runs[0].regression()[0](X)
@@ -168,7 +176,7 @@ def test_a_model_far_above_its_best_goes_back_at_half_the_rate_and_touches_nobod
     state = start(runs, CPU, None)
     spoiled_at = recipe.steps_per_epoch * 3 + 1  # a step after the third look
 
-    def spoil(now: Trained) -> None:
+    def spoil(now: Training) -> None:
         if now.step == spoiled_at:
             now.stack.weights[1] *= 1e3
             now.stack.state.second[1] = 1e9

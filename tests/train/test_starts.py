@@ -10,7 +10,7 @@ from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.targets import pairwise_max
 from infoflow.train.fit import Recipe, Run, Store, fit_many
-from infoflow.train.loop import Trained, start, train
+from infoflow.train.loop import Training, start, train
 from infoflow.train.part import choose_start, provider, train_part, trial_stack
 from infoflow.train.plan import Part, choose, plan
 
@@ -33,7 +33,7 @@ class Watch:
     def __init__(self, at: int) -> None:
         self.at, self.seen = at, [0]
 
-    def report(self, state: Trained) -> None:
+    def report(self, state: Training) -> None:
         self.seen.append(state.done)
 
     def stop(self) -> bool:

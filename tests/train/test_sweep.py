@@ -11,13 +11,14 @@ import torch
 
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError, JobError
+from infoflow.files import TEMPORARY, atomic_path
 from infoflow.nn import files
 from infoflow.nn.files import load
 from infoflow.provenance import noted
 from infoflow.targets import pairwise_max
 from infoflow.train import checkpoint, loop, part, plan
 from infoflow.train.fit import Recipe, Result, Run, Store, fit, fit_many, summary
-from infoflow.train.store import tensor_checksum
+from infoflow.train.store import PARTS, checksum, tensor_checksum
 
 CPU = torch.device("cpu")
 SMALL = Recipe(samples=16, validation=8, batch=4, epochs=4, dtype="float64")
@@ -183,14 +184,37 @@ def test_what_the_starts_reached_is_checked_when_a_checkpoint_is_read(tmp_path: 
 
 
 def test_what_a_killed_writer_left_is_removed_when_nobody_can_be_writing_it(tmp_path: Path) -> None:
-    folder = tmp_path / "checkpoints"
-    folder.mkdir()
-    old, new = folder / ".abandoned.safetensors", folder / ".being-written.safetensors"
-    old.touch()
-    new.touch()
-    os.utime(old, (0, time.time() - 2 * checkpoint.ABANDONED))
-    checkpoint.tidy(folder, [])
-    assert list(folder.iterdir()) == [new]
+    """And nothing else: a link there, and a hidden file of somebody's own, stay."""
+    store = Store(tmp_path)
+    store.prepare()
+    old, kept = [], []
+    for folder in PARTS:
+        (tmp_path / folder).mkdir()
+        for name, days in ((".abandone.json", 1), (".a_write0.json", 0), (".bashrc", 1), (".profile", 1)):
+            path = tmp_path / folder / name
+            path.touch()
+            os.utime(path, (0, time.time() - 86400 * days))
+            (old if name == ".abandone.json" else kept).append(path)
+    store.tidy()
+    assert not any(path.exists() for path in old)
+    assert all(path.exists() for path in kept)
+    with atomic_path(tmp_path / "a.json") as temporary:
+        assert TEMPORARY.fullmatch(temporary.name)
+
+
+@pytest.mark.parametrize("folder", PARTS)
+def test_a_store_reaches_nothing_outside_its_folder(tmp_path: Path, folder: str) -> None:
+    """A stranger's store whose folder is a link: files there would be renamed as damaged, and removed."""
+    home, store = tmp_path / "home", tmp_path / "store"
+    home.mkdir()
+    for name in (".abandone.json", "model.safetensors", "x.json"):
+        (home / name).write_text("mine")
+        os.utime(home / name, (0, 0))
+    Store(store).prepare()
+    (store / folder).symlink_to(home)
+    with pytest.raises(InfoFlowError, match=f"folder {folder} inside the store"):
+        fit_many(runs_of(1), store)
+    assert sorted(path.read_text() for path in home.iterdir()) == ["mine"] * 3
 
 
 def test_a_store_of_another_version_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -220,6 +244,21 @@ def test_hostile_results(tmp_path: Path, change: dict[str, object]) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(InfoFlowError, match="train it again"):
         fit_many([run], tmp_path)
+
+
+@pytest.mark.parametrize("steps", [[], [7], [4, 8, 12], [0, 5, 10, 12], [3, 3, 3], [6, 4, 2]])
+def test_the_steps_of_a_curve_are_read_as_they_were_written(tmp_path: Path, steps: list[int]) -> None:
+    (trained,) = fit_many(runs_of(1)[:1], tmp_path)
+    curve = [0.5] * len(steps)
+    result = replace(trained, curve=curve, curve_steps=steps, metrics={})
+    stored = result.to_json()
+    assert Result.from_json(json.loads(json.dumps(stored))).curve_steps == steps
+    assert isinstance(stored["curve_steps"], dict) == (steps == [4, 8, 12])
+    if isinstance(stored["curve_steps"], dict):
+        for wrong in ({"first": 4}, {"first": 4, "every": 0.5}, {"first": "4", "every": 4}):
+            payload = {name: value for name, value in stored.items() if name != "checksum"} | {"curve_steps": wrong}
+            with pytest.raises(InfoFlowError, match="steps of a curve"):
+                Result.from_json({**payload, "checksum": checksum(payload)})
 
 
 def test_a_store_names_the_calls_that_trained_there(tmp_path: Path) -> None:

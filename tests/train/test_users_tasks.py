@@ -1,7 +1,9 @@
 """Tasks of a user's own arrays and the named ones: what they mean, and that the engine trains them like any other."""
 
+import copy
 import importlib.util
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from infoflow.nn.transformer import Linear
 from infoflow.targets import NAMED, pairwise_max
 from infoflow.train import plan
 from infoflow.train.fit import Recipe, Result, Run, fit, fit_many
-from infoflow.train.task import IGNORED, Data, Task, streams
+from infoflow.train.task import IGNORED, Data, Supervised, Task, streams
 from infoflow.train.tasks import NAMED_TASKS, Arrays, named_task, task
 
 SHORT = Recipe(batch=8, epochs=2, dtype="float64", lr=3e-3)
@@ -317,3 +319,43 @@ def test_a_task_that_forgets_a_method_is_one_sentence(
 
 def test_every_task_of_the_house_says_what_it_must() -> None:
     assert not [name for name in NAMED_TASKS if named_task(f"task:{name}").forgotten()]
+
+
+@pytest.mark.parametrize("name", ["task:mqar,pairs=2,symbols=4", "task:induction,length=3,symbols=5", "arrays"])
+def test_places_without_labels_are_not_computed_and_nothing_else_changes(name: str) -> None:
+    """Loss, metrics and gradients are those of the network that answers everywhere."""
+    x = torch.randint(0, 5, (40, 6))
+    y = torch.where(torch.arange(6) < 2, -1, x.flip(1))
+    made: Supervised = task(x, y, causal=True) if name == "arrays" else named_task(name)
+    every = copy.copy(made)
+    every.form = replace(made.form, places=None)
+    assert made.form.places is not None
+    recipe = SHORT.with_(samples=32, validation=8)
+    arch, T = Architecture.parse("heads=1,1 embed=4,4 width=6"), made.length
+    network = made.network(arch, T, recipe, (2,)).double()
+    for model in network.parameters():
+        torch.nn.init.normal_(model)
+    data = made.data(T, recipe, [0, 1], torch.device("cpu"))
+    inputs, labels = (values.expand(2, *values.shape[1:]) for values in (data.x, data.y))
+    found = []
+    for one in (made, every):
+        output = one.predict(network, inputs, None)
+        loss = one.loss(output, labels)
+        sums = {name: values.flatten(1).sum(1) for name, values in one.metrics(output, labels).items()}
+        found.append((output.shape[2], loss, sums, torch.autograd.grad(loss.sum(), list(network.parameters()))))
+    (few, *rest), (all_of_them, *expected) = found
+    assert few < all_of_them == inputs.shape[-1]
+    torch.testing.assert_close(rest, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_who_measures_with_a_metric_of_theirs_sees_every_place() -> None:
+    x = torch.randint(0, 5, (40, 6))
+    y = torch.where(torch.arange(6) < 2, -1, x.flip(1))
+    seen: list[tuple[int, ...]] = []
+
+    def metric(output: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        seen.append(tuple(output.shape))
+        return (labels >= 0).double()
+
+    fit(task(x, y, metrics={"own": metric}), "heads=1 embed=4 width=4", seeds=1, recipe=SHORT)
+    assert seen[0][-2] == 6

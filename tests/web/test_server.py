@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,10 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from infoflow.cli import ending_of
-from infoflow.errors import InfoFlowError
+from infoflow.errors import InfoFlowError, JobError
 from infoflow.web.guard import LARGEST_BODY
 from infoflow.web.lanes import MOST_WAITING, Lane, Refused
 from infoflow.web.questions import read
+from infoflow.web.serving import run
 from infoflow.web.verbs import VERBS
 from infoflow.web.worker import answered
 
@@ -69,6 +69,20 @@ def client(explorer: str) -> Any:
 def test_foreign_hosts_and_origins_are_refused(client: Client, headers: dict[str, str], status: int) -> None:
     for method, path in (("GET", "/"), ("GET", "/assets/main.js"), ("POST", "/api/trace")):
         assert client.send(method, path, json.dumps(TRACE), JSON | headers)[0] == status
+
+
+@pytest.mark.parametrize("host", ["", "0", "0.0.0.0", "0x0", "::"])
+def test_every_address_is_listened_on_only_with_a_name(host: str, tmp_path: Path) -> None:
+    """However it is spelled: an empty name would have been every address, without a word."""
+    with pytest.raises((InfoFlowError, JobError), match=r"--name NAME|could not") as said:
+        run(tmp_path, host, 0)
+    assert host not in ("", "0", "0.0.0.0") or "--name NAME" in str(said.value)
+
+
+@pytest.mark.parametrize("host", ["a\0b", "é" * 100, "no.such.host.invalid"])
+def test_a_host_that_is_none_is_one_sentence(host: str, tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="to listen on"):
+        run(tmp_path, host, 0)
 
 
 def test_its_own_page_is_answered_and_kept_to_itself(client: Client) -> None:
@@ -185,17 +199,11 @@ def test_only_probes_of_the_chosen_folder_are_shown(tmp_path: Path) -> None:
     assert refused["error"].startswith("expected what infoflow probe writes")
 
 
-def finished(work: Any) -> None:
-    """Run in a thread of its own: the browser of other tests keeps a loop running in this one."""
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(asyncio.run, work).result()
-
-
 def ask(lane: Lane, verb: str, question: Any, seconds: float = 30.0) -> Any:
     return lane.ask(verb, question, seconds)
 
 
-def test_a_question_that_takes_too_long_is_ended_and_the_next_is_answered(tmp_path: Path) -> None:
+def test_a_question_that_takes_too_long_is_ended_and_the_next_is_answered(tmp_path: Path, finished: Any) -> None:
     async def run() -> None:
         lane = Lane("quick", 1, tmp_path)
         with pytest.raises(Refused, match="expected an answer within") as caught:
@@ -207,7 +215,7 @@ def test_a_question_that_takes_too_long_is_ended_and_the_next_is_answered(tmp_pa
     finished(run())
 
 
-def test_a_client_that_goes_ends_its_job(tmp_path: Path) -> None:
+def test_a_client_that_goes_ends_its_job(tmp_path: Path, finished: Any) -> None:
     async def run() -> None:
         lane = Lane("quick", 1, tmp_path)
         await ask(lane, "trace", TRACE)
@@ -225,7 +233,7 @@ def test_a_client_that_goes_ends_its_job(tmp_path: Path) -> None:
     finished(run())
 
 
-def test_too_many_that_wait_are_told_so(tmp_path: Path) -> None:
+def test_too_many_that_wait_are_told_so(tmp_path: Path, finished: Any) -> None:
     async def run() -> None:
         lane = Lane("quick", 1, tmp_path)
         lane.waiting = MOST_WAITING

@@ -4,10 +4,10 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from typing import Any
 
 from infoflow import arguments
+from infoflow.apart import processes
 from infoflow.book.contents import selected
 from infoflow.book.entry import Entry, Finding, Size
 from infoflow.book.registry import check_of, counterexample
@@ -88,8 +88,8 @@ def _here(entries: list[Entry], size: Size) -> Iterator[Checked]:
 
 
 def _apart(entries: list[Entry], size: Size, workers: int) -> Iterator[Checked]:
-    """New processes (`spawn`: a fork of a process with torch threads may hang), one thread each."""
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
+    """New processes, one thread each."""
+    with processes() as spawn, ProcessPoolExecutor(workers, mp_context=spawn, initializer=_one_thread) as pool:
         for future in as_completed([pool.submit(check_entry, entry, size) for entry in entries]):
             yield future.result()
 

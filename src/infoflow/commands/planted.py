@@ -12,6 +12,7 @@ from infoflow.files import check_folder
 from infoflow.reading import json_of
 
 MOST = 4000
+DIGITS = 9  # of a network's number in a file of answers
 
 
 @click.command()
@@ -55,7 +56,7 @@ def scored(folder: Path, answers: Path, salt: str | None) -> dict[str, Any]:
     from infoflow.probes.benchmark.hidden_part import score_with
 
     found = json_of(answers, "answers to a benchmark")
-    if not isinstance(found, dict) or not all(key.isdecimal() for key in found):
+    if not isinstance(found, dict) or not all(key.isdecimal() and len(key) <= DIGITS for key in found):
         raise InfoFlowError('expected answers as {"0": {...}, "1": {...}}, numbers of networks as keys, got others.')
     given = {arguments.integer("a network's number", int(key), 0): value for key, value in found.items()}
     return score_with(folder, given, salt)

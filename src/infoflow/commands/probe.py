@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from infoflow.probes.record import Batch
     from infoflow.probes.sources import Source
     from infoflow.probes.summary import Probe
-    from infoflow.probes.tasks import Task
+    from infoflow.probes.tasks import Measurement
 
 
 ABOUT = (
@@ -103,7 +103,9 @@ def run(spelling: str, text: Path | None, options: dict[str, Any]) -> "tuple[Pro
     return found, opened, sum(batch.size for batch in parts[0])
 
 
-def prepare(opened: "Source", text: Path | None, options: dict[str, Any]) -> "tuple[list[list[Batch]], list[Task]]":
+def prepare(
+    opened: "Source", text: Path | None, options: dict[str, Any]
+) -> "tuple[list[list[Batch]], list[Measurement]]":
     """Three parts of the text: for labels and stand-ins, for the search, held out; and the tasks on the last two."""
     from infoflow.probes import tasks, texts
 
@@ -136,7 +138,7 @@ def prepare(opened: "Source", text: Path | None, options: dict[str, Any]) -> "tu
     return parts, [task_of(opened, part) for part in parts[1:]]
 
 
-def task_of(opened: "Source", part: "list[Batch]") -> "Task":
+def task_of(opened: "Source", part: "list[Batch]") -> "Measurement":
     from infoflow.probes import tasks
 
     if opened.kind == "causal":

@@ -159,7 +159,10 @@ def _list(as_json: bool) -> None:
         if entry.data:
             click.echo(f"    --data: {entry.data}")
         if entry.parts:
-            click.echo(f"    --part: {', '.join((*entry.preparations, *entry.parts))}")
+            whole = [part for part in entry.parts if ":" not in part]
+            pieces = {part.partition(":")[0]: part for part in entry.parts if ":" in part}
+            said = [f"{part} (or a piece: {pieces[part]!r})" if part in pieces else part for part in whole]
+            click.echo(f"    --part: {', '.join((*entry.preparations, *said))}")
 
 
 def _ran(runs: list[dict[str, Any]] | None) -> str:

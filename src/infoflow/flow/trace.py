@@ -27,7 +27,7 @@ from infoflow.flow.sets import (
     unpack,
 )
 from infoflow.flow.used import used_sets
-from infoflow.report.shown import Shown
+from infoflow.report.html import Shown
 from infoflow.targets import Target
 from infoflow.targets.arrays import as_tokens, on_host
 from infoflow.targets.named import TargetLike, target_of

@@ -24,6 +24,7 @@ Preset = Literal["quick", "paper", "best"]
 PRESETS: tuple[Preset, ...] = get_args(Preset)
 VALIDATION = "validation samples, on which the best epoch was chosen as well"
 TEST = "test samples drawn once, which chose nothing"
+LAST = "validation samples after the last step, which chose nothing"
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class Outcome:
     remarks: list[str] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)  # name -> matplotlib Figure
     extra: dict[str, Any] = field(default_factory=dict)
+    scored: str = ""  # what the numbers of these runs were measured on; empty: as the item says
 
 
 Told = tuple[list[str], dict[str, Any]]  # remarks, figures by name
@@ -171,7 +173,7 @@ def write(item: Item, context: Context, outcome: Outcome, seconds: float) -> dic
         "preset": context.preset,
         "parts": list(context.parts),
         "protocol": item.protocol(context.preset),
-        "scored": item.scored,
+        "scored": outcome.scored or item.scored,
         "device": ", ".join(sorted({_device(run) for run in outcome.runs})) or context.device,
         "seconds": round(seconds, 1),
         "columns": outcome.columns,

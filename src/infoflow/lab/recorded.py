@@ -15,6 +15,7 @@ from infoflow.errors import InfoFlowError
 from infoflow.lab.item import Finding, Item
 from infoflow.lab.registry import ITEMS, find
 
+NAMED = 3  # pieces of a part that are named one by one; more are counted
 Results = dict[str, list[tuple[Path, dict[str, Any]]]]  # preset -> folders with their results
 
 
@@ -54,7 +55,10 @@ def missing(item: Item, found: list[tuple[Path, dict[str, Any]]]) -> tuple[str, 
         rest = [piece for piece in pieces if piece not in run]
         if ":" in part or part in run or (pieces and not rest):
             continue
-        left += rest if len(rest) < len(pieces) else [part]
+        if len(rest) == len(pieces):
+            left.append(part)
+        else:
+            left += rest if len(rest) <= NAMED else [f"{len(rest)} of {len(pieces)} pieces of {part}"]
     return tuple(left)
 
 

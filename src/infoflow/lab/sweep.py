@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from infoflow.errors import InfoFlowError, JobError
-from infoflow.lab.item import Context
+from infoflow.lab.item import LAST, TEST, VALIDATION, Context
 from infoflow.train.fit import fit_many
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
@@ -16,18 +16,20 @@ from infoflow.train.store import Result, Store, Summary, summary
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedCells:
     """The results of every cell, and where they are kept."""
 
     by_cell: dict[Any, list[Result]]
     store: Store
 
     def runs(self) -> list[Result]:
-        """Those of all cells."""
+        """The results of all cells, one list."""
         return [result for results in self.by_cell.values() for result in results]
 
 
-def train_cells(context: Context, grid: Mapping[Any, list[Run]], title: str, keep_weights: bool = False) -> Trained:
+def train_cells(
+    context: Context, grid: Mapping[Any, list[Run]], title: str, keep_weights: bool = False
+) -> TrainedCells:
     """Train every cell; a sweep that ran out of its time is an error that says how to go on."""
     store = Store(context.store)
     runs = [run for cell in grid.values() for run in cell]
@@ -42,7 +44,7 @@ def train_cells(context: Context, grid: Mapping[Any, list[Run]], title: str, kee
             f"the same call goes on from {context.store}."
         )
     results = iter(done)
-    return Trained({cell: [next(results) for _ in members] for cell, members in grid.items()}, store)
+    return TrainedCells({cell: [next(results) for _ in members] for cell, members in grid.items()}, store)
 
 
 def schedule(epochs: int, batch: int, lr: float, evaluate_every: int = 1) -> Recipe:
@@ -65,11 +67,32 @@ def failed(results: Sequence[Result]) -> int:
     return sum(result.status != "ok" or result.final is None for result in results)
 
 
-def cells(trained: Trained) -> dict[Any, Summary]:
+def chose(result: Result) -> bool:
+    """Whether validation samples took part in training: several starts, or returns to the best weights."""
+    recipe = result.identity["recipe"]
+    return recipe.get("starts", 1) > 1 or recipe.get("rollback") is not None
+
+
+def reported(result: Result) -> float | None:
+    """The error on test samples; without them the last step's, for which nothing was chosen on the validation samples;
+    the least one only where they took part in training as well."""
+    return result.score if result.test is not None or chose(result) else result.final
+
+
+def measured_on(results: Sequence[Result]) -> str:
+    """What `reported` was measured on, in words, for all of these runs."""
+    said = {
+        TEST if result.test is not None else VALIDATION + ", and in training" if chose(result) else LAST: None
+        for result in results
+    }
+    return "; ".join(sorted(said))
+
+
+def cells(trained: TrainedCells) -> dict[Any, Summary]:
     """Every cell's summary over its seeds."""
-    return {cell: summary(results) for cell, results in trained.by_cell.items()}
+    return {cell: summary(results, reported) for cell, results in trained.by_cell.items()}
 
 
-def best_of(trained: Trained, cell: Hashable) -> Result:
+def best_of(trained: TrainedCells, cell: Hashable) -> Result:
     """The model of a cell with the least validation error."""
     return min(trained.by_cell[cell], key=lambda result: inf if result.best is None else result.best)

@@ -6,7 +6,8 @@ Every head anywhere (retrieval constructions, softmax-attention paper, rank-1, t
 The score matrix is shifted by its row maximum, so logits of any size are safe. `hard=True` is the limit scale -> inf:
 the mean over the keys that attain the maximum exactly.
 
-`attention_values` takes a fused kernel where it fits (CUDA, float32, short, small heads), else the plain function.
+`attention_values` takes a fused kernel where it fits (float32, short, small heads; Triton on CUDA, C on a CPU where
+there are many), else the plain function.
 """
 
 from functools import lru_cache
@@ -15,6 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+
+from infoflow.nn import native
 
 
 class Attended(NamedTuple):
@@ -67,6 +70,8 @@ def attention_values(
     """`attention(...).values` when nobody asks for the weights."""
     if q.device.type == "cuda" and mask is None and not hard and fits(q, k, v):
         return fused_attention(q, k, v, scale)
+    if mask is None and not hard and native.usable(q, k, v):
+        return native.native_attention(q, k, v, scale)
     return attention(q, k, v, scale, mask, hard).values
 
 

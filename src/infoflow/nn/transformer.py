@@ -125,13 +125,17 @@ class AttentionLayer(nn.Module):
         cls_only: bool,
         states: States | None,
         visible: Bool[Tensor, " ..."] | None = None,
+        places: slice | None = None,
     ) -> Tensor:
-        """x holds the T tokens and, behind them, the CLS when there is one; returns x' for the CLS only or for all."""
-        asked = x[..., T:, :] if cls_only else x
+        """x holds the T tokens and, behind them, the CLS when there is one; returns x' for the CLS only, for the places
+        that are asked, or for all."""
+        asked = x[..., T:, :] if cls_only else x if places is None else x[..., places, :]
         q = _heads(asked, self.query)  # (*stack, B, h, queries, n)
         k = _heads(x[..., :T, :], self.key)
         v = k if self.value is None else _heads(x[..., :T, :], self.value)
-        mask = self._visible(asked.shape[-2], T, cls_only, x.device)
+        mask = self._visible(x.shape[-2], T, cls_only, x.device)
+        if places is not None:
+            mask, visible = (m if m is None or m.shape[-2] == 1 else m[..., places, :] for m in (mask, visible))
         if visible is not None:
             visible = visible.unsqueeze(-3)  # the same for every head
             mask = visible if mask is None else mask & visible
@@ -252,11 +256,13 @@ class Transformer(nn.Module):
         X: Tensor,
         states: States | None = None,
         visible: Bool[Tensor, "... queries T"] | None = None,
+        places: slice | None = None,
     ) -> Tensor:
         """X is (..., T, d), or (..., T) numbers of a vocabulary; `visible` (broadcast to queries x T) is True where a
-        key may be seen: padding, or any mask of (132)."""
+        key may be seen: padding, or any mask of (132). Without a CLS, `places` are the tokens whose answer is wanted:
+        the last layer and the read-out compute no others."""
         self._check(X)
-        state = self.represent(X, states, visible)
+        state = self.represent(X, states, visible, places)
         if states is not None:
             states.readout = state
         y = state if self.readout is None else self.readout(state)
@@ -297,15 +303,17 @@ class Transformer(nn.Module):
         X: Tensor,
         states: States | None = None,
         visible: Bool[Tensor, "... queries T"] | None = None,
+        places: slice | None = None,
     ) -> Tensor:
-        """The state the read-out sees: (.., 1, E_L) for the CLS, (.., T, E_L) without."""
+        """The state the read-out sees: (.., 1, E_L) for the CLS, (.., T, E_L) without, or that of the places alone."""
         x = self.embed(X)
         T = x.shape[-2] - (1 if self.config.cls else 0)
         for l, layer in enumerate(self.attentions):
+            last = l == self.config.layers - 1
             if states is not None:
                 states.inputs.append(x)
-            x = layer(x, T, self.config.cls and l == self.config.layers - 1, states, visible)
-            if l < self.config.layers - 1:
+            x = layer(x, T, self.config.cls and last, states, visible, places if last else None)
+            if not last:
                 x = self.ffns[l](x)
         return x
 

@@ -8,6 +8,7 @@ beside it, for the library makes what is missing.
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,15 +18,17 @@ from torch import nn
 from infoflow.errors import InfoFlowError
 from infoflow.installation import extra
 from infoflow.probes.stories import MOST_LAYERS
-from infoflow.probes.texts import Encoding, library_encoding, reaction_encoding
+from infoflow.probes.texts import Encoding, library_encoding, reaction_encoding, within
 from infoflow.reading import json_of, text
 
 Kind = Literal["causal", "masked", "encoder"]
 LOADERS = {"causal": "AutoModelForCausalLM", "masked": "AutoModelForMaskedLM", "encoder": "AutoModel"}
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+PIECES = (".safetensors.index.json", ".bin.index.json")  # their names of files may lead out of the folder
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "spiece.model", "vocab.txt", "vocab.json")
 COUNTS = re.compile(r"layer|group|block|depth|expert|stage", re.IGNORECASE)
 REACTION_TOKENS = {">>", "[CLS]", "[MASK]", "[UNK]", "[SEP]", "[PAD]", "Cl"}
+CODE = "trust_remote_code"  # a word in the library's refusals to run code
 LEAST_BITS = 1  # of a weight in the file, however it was packed
 
 
@@ -40,21 +43,52 @@ def read(folder: Path) -> tuple[nn.Module, Kind, Encoding]:
     loader = getattr(transformers, LOADERS[kind])
     _expect_tokenizer(folder)
     try:
-        _expect_size(folder, loader)
-        model = loader.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False, weights_only=True)
-        encoding = _encoding(folder)
+        with _no_code():
+            _expect_size(folder, loader)
+            model = loader.from_pretrained(
+                str(folder), local_files_only=True, trust_remote_code=False, weights_only=True
+            )
+            encoding = within(_encoding(folder), model.get_input_embeddings().num_embeddings)
     except InfoFlowError:
         raise
     except Exception as error:  # a hostile configuration makes the library fail in any way it can
         raise InfoFlowError(f"expected a model transformers can read in {folder}, {_reason(error)}") from None
+    if not all(bool(torch.isfinite(weights).all()) for weights in model.parameters()):
+        raise InfoFlowError(f"expected finite weights in {folder}, got NaN or infinity.")
     return model.eval(), kind, encoding
+
+
+@contextmanager
+def _no_code() -> Iterator[None]:
+    """Meanwhile transformers has no way to import a module of a folder, and asks nobody whether it may.
+
+    What we pass does not reach a model inside the model: the library makes it from a configuration of its own, with an
+    `auto_map` of its own, and would ask on standard input.
+    """
+    from transformers import dynamic_module_utils as library
+
+    def refused(*words: Any, **options: Any) -> Any:
+        raise PermissionError(CODE)
+
+    kept = library.get_class_in_module, library.TIME_OUT_REMOTE_CODE  # gone in another version: then nothing is read
+    library.get_class_in_module, library.TIME_OUT_REMOTE_CODE = refused, 0
+    try:
+        yield
+    finally:
+        library.get_class_in_module, library.TIME_OUT_REMOTE_CODE = kept
 
 
 def _config(folder: Path) -> dict[str, Any]:
     """The configuration, checked for what the library would follow out of the folder or could not end with."""
-    for name in ("config.json", *(name for name in (*WEIGHTS, *TOKENIZERS) if (folder / name).exists())):
-        if not (folder / name).is_file():
-            raise InfoFlowError(f"expected {name} in {folder} to be a plain file, it is something else.")
+    for path in sorted(folder.iterdir()):
+        known = path.name in (*WEIGHTS, *TOKENIZERS, "config.json")
+        if path.exists() and not path.is_file() and (known or not path.is_dir()):  # the library would wait for a pipe
+            raise InfoFlowError(f"expected {path.name} in {folder} to be a plain file, it is something else.")
+        if path.name.endswith(PIECES):
+            raise InfoFlowError(
+                f"expected the weights in one file ({' or '.join(WEIGHTS)}), {path.name} in {folder} names others; "
+                "save the model again with a larger max_shard_size."
+            )
     config = json_of(folder / "config.json", "a config.json")
     if not isinstance(config, dict) or not isinstance(config.get("architectures") or [], list):
         raise InfoFlowError(f"expected an object with the names of architectures in {folder / 'config.json'}.")
@@ -120,7 +154,7 @@ def _encoding(folder: Path) -> Encoding:
 def _reason(error: Exception) -> str:
     """The library's own words, on one line; of code in the folder, ours."""
     said = " ".join(str(error).split())
-    if "trust_remote_code" in said:
+    if CODE in said:
         return "it is made by Python code in that folder, which is never run; take one that needs none."
     if "weights_only" in said or "Weights only load failed" in said:
         return "its pytorch_model.bin holds more than tensors and is not unpickled; convert it to safetensors."

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from infoflow.probes.effects import Stage
-from infoflow.report.shown import Shown
+from infoflow.report.html import Shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -150,7 +150,11 @@ def _documents(model: nn.Module, X: Any) -> tuple[list[Batch], bool]:
     if isinstance(X, (np.ndarray, list)) and not (
         isinstance(X, list) and X and isinstance(X[0], (Tensor, Batch, dict))
     ):
-        X = torch.as_tensor(np.asarray(X, dtype=np.float64))
+        X = torch.from_numpy(arguments.array("tokens", X))
+        if X.ndim not in (2, 3):
+            raise InfoFlowError(
+                f"expected rows of numbers as tokens, or documents of such rows, got {arguments.shown(X.tolist())}."
+            )
     single = False
     if isinstance(X, Tensor):
         if isinstance(model, Transformer) and X.is_floating_point():

@@ -23,7 +23,7 @@ from infoflow.probes.intervals import ratio_interval
 from infoflow.probes.record import as_batches, record
 from infoflow.probes.references import References, measure_references
 from infoflow.probes.substitute import Head, Substitute, check_mode, everywhere
-from infoflow.probes.tasks import Measured, Task
+from infoflow.probes.tasks import Measured, Measurement
 from infoflow.progress import Progress
 
 FORCED = ("hardmax", "top2", "position", "uniform", "mean", "deleted")
@@ -77,7 +77,7 @@ def price(base: Measured, forced: Measured) -> tuple[float, float, float]:
 def intervene(
     model: nn.Module,
     inputs: Any,
-    task: Task,
+    task: Measurement,
     modes: tuple[str, ...] = FORCED,
     singles: bool = True,
     references: References | None = None,
@@ -162,8 +162,8 @@ class JointPath:
 
 def joint_path(
     model: nn.Module,
-    search: Task,
-    held_out: Task,
+    search: Measurement,
+    held_out: Measurement,
     references: References,
     modes: tuple[str, ...] = MECHANISMS,
     stop: float = float("inf"),

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from infoflow.arguments import LARGEST_SEED
+from infoflow.cost import memory
 from infoflow.errors import InfoFlowError
 from infoflow.probes.record import Batch
 from infoflow.probes.rerun import Rerun
@@ -36,6 +37,7 @@ class Law:
     def draws(self, document: Batch, count: int, leave_out: int | None = None) -> Tensor:
         """(count, T, d) vectors or (count, T) numbers: fresh tokens for every place of the document."""
         tokens = tokens_of(document)[1]
+        memory(3 * 8 * count * tokens[0].numel(), f"{count} draws for each of {tokens.shape[1]} places", "draws or T")
         if self.sample is not None:
             return self.sample(count, tokens.shape[1], (self.seed + FRESH) % LARGEST_SEED).to(tokens)
         generator = torch.Generator().manual_seed(self.seed)

@@ -20,7 +20,7 @@ from infoflow.errors import InfoFlowError, unknown
 from infoflow.probes.bracket import Bracket
 from infoflow.probes.effects import Effects
 from infoflow.probes.intervals import ratio_interval
-from infoflow.report.shown import Shown
+from infoflow.report.html import Shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

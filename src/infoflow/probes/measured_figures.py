@@ -19,8 +19,6 @@ COLOURS = {"used": style.COLOURS[0], "held": "#9ecae1", "nothing": "#f3f4f6"}
 def draw_measured(flow: "MeasuredFlow") -> "Figure":
     """Above, one square per layer: which token's value is in which state, and whether the output uses it from there.
     Below, the effect of every token on the output, with attention frozen and free."""
-    import matplotlib as mpl
-
     inner = range(1, flow.layers)
     rows = 2 if len(inner) else 1
     columns = max(1, len(inner))
@@ -33,7 +31,7 @@ def draw_measured(flow: "MeasuredFlow") -> "Figure":
     grid = axes[-1][0].get_gridspec()
     for unused in axes[-1]:
         unused.remove()
-    with mpl.rc_context(style.SETTINGS):
+    with style.settings():
         _output(made.add_subplot(grid[-1, :]), flow)
     made.suptitle(f"{flow.name}: whose value is where", fontsize=10, fontweight="bold")
     return made

@@ -211,12 +211,16 @@ def _diagonal(p: Tensor, offset: int, Q: int, K: int) -> Tensor:
     return result
 
 
-def head_modes(recording: AnyRecording, references: References | None = None, seed: int = 0) -> list[HeadMode]:
-    """Label every head of a recording. The recording is fed twice: mean patterns first, then the scores."""
+def head_modes(
+    recording: AnyRecording, references: References | None = None, seed: int = 0, intervals: bool = True
+) -> list[HeadMode]:
+    """Label every head of a recording. The recording is fed twice: mean patterns first, then the scores. Without
+    `intervals` every interval is the score alone."""
     references = references or measure_references(recording)
     sums = ModeSums(recording.heads, recording.documents, references)
     recording.feed(sums)
-    multiplicity = np.concatenate([np.ones((1, recording.documents)), draws(recording.documents, seed)])
+    own = np.ones((1, recording.documents))
+    multiplicity = np.concatenate([own, draws(recording.documents, seed) if intervals else own])
     return [
         _label_head(l, i, sums.sums[l][i].numpy(), sums.counts[l].numpy(), multiplicity)
         for l, h in enumerate(recording.heads)

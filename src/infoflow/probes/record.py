@@ -37,10 +37,13 @@ class Batch:
     inputs: dict[str, Tensor]
     shown: Bool[Tensor, "B T"] | None = None  # False at padding
     sinks: Bool[Tensor, "B T"] | None = None  # first and separator tokens, where the input is language
+    kinds: Int[Tensor, "B T"] | None = None  # equal numbers for tokens of one kind, where vectors hold more than that
 
     @cached_property
     def ids(self) -> Int[Tensor, "B T"] | None:
         """Equal numbers for equal tokens; None where the input is neither vectors nor token numbers."""
+        if self.kinds is not None:
+            return self.kinds
         if "input_ids" in self.inputs:
             return self.inputs["input_ids"]
         X = self.inputs.get("X")
@@ -57,12 +60,11 @@ class Batch:
 
     def rows(self, keep: slice) -> "Batch":
         cut = {name: value[keep] for name, value in self.inputs.items()}
-        shown, sinks = (None if x is None else x[keep] for x in (self.shown, self.sinks))
-        return Batch(cut, shown, sinks)
+        return Batch(cut, *(None if x is None else x[keep] for x in (self.shown, self.sinks, self.kinds)))
 
     def to(self, device: torch.device | str) -> "Batch":
         moved = {name: value.to(device) for name, value in self.inputs.items()}
-        return Batch(moved, *(None if x is None else x.to(device) for x in (self.shown, self.sinks)))
+        return Batch(moved, *(None if x is None else x.to(device) for x in (self.shown, self.sinks, self.kinds)))
 
 
 def as_batches(inputs: Any) -> list[Batch]:

@@ -77,10 +77,13 @@ class Graded:
         return share / max(count, 1), total / max(count, 1)
 
 
-def row_labels(recording: AnyRecording) -> list[HeadMode]:
-    """The labels of `head_modes`, with the rules above."""
+def row_labels(
+    recording: AnyRecording, by_tokens: list[HeadMode] | None = None, intervals: bool = True
+) -> list[HeadMode]:
+    """The labels of `head_modes` (`by_tokens` where they are known), with the rules above."""
     cls_rows = ClsRows(recording)
-    by_tokens, by_cls = head_modes(recording), head_modes(cls_rows)  # type: ignore[arg-type]
+    by_tokens = head_modes(recording, intervals=intervals) if by_tokens is None else by_tokens
+    by_cls = head_modes(cls_rows, intervals=intervals)  # type: ignore[arg-type]
     graded = Graded(recording.heads), Graded(recording.heads)
     recording.feed(graded[0])
     cls_rows.feed(graded[1])

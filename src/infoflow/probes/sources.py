@@ -17,7 +17,7 @@ from infoflow.cost import memory
 from infoflow.errors import InfoFlowError, printable
 from infoflow.probes import folders, stories
 from infoflow.probes.record import Batch, as_batches
-from infoflow.probes.texts import Encoding
+from infoflow.probes.texts import Encoding, within
 
 TOGETHER = 64  # sequences of a saved network that are looked at in one pass
 Kind = Literal["causal", "masked", "encoder", "network"]
@@ -78,7 +78,8 @@ def _from_file(path: Path) -> Source:
             raise InfoFlowError(f"expected one tok*.bin beside {path}, found {len(tokens)}.")
         model = stories.read_model(path)
         tokenizer = stories.StoriesTokenizer(tokens[0], model.config.vocab_size)
-        return Source(path.stem, model, "causal", Encoding(tokenizer.encode, (tokenizer.start,), (), tokenizer.end))
+        encoding = Encoding(tokenizer.encode, (tokenizer.start,), (), tokenizer.end)
+        return Source(path.stem, model, "causal", within(encoding, model.config.vocab_size))
     return _from_saved(path)
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from infoflow.cost import memory
 from infoflow.errors import InfoFlowError
 from infoflow.installation import extra
+from infoflow.reading import plain
 
 LIMIT = 1 << 16  # no size in a header of this layout is larger
 MOST_LAYERS = 1024  # each is a module of many objects, however few numbers it holds
@@ -103,7 +104,7 @@ def halves(weight: Tensor, head_dim: int) -> Tensor:
 def read_model(path: str | Path) -> Any:
     """The model as `transformers.LlamaForCausalLM`, in evaluation mode."""
     transformers = extra("transformers", "probe", "a llama2.c model")
-    path = Path(path)
+    path = plain(path, "a llama2.c model")
     try:
         with path.open("rb") as file:
             sizes = read_sizes(path, file.read(28))
@@ -154,7 +155,7 @@ class StoriesTokenizer:
     start, end = 1, 2
 
     def __init__(self, path: str | Path, vocabulary: int) -> None:
-        path = Path(path)
+        path = plain(path, "a llama2.c tokenizer")
         try:
             with path.open("rb") as file:
                 data = file.read(LARGEST_TOKENIZER + 1)

@@ -13,8 +13,8 @@ from infoflow.probes.record import as_batches, record
 from infoflow.probes.recovery import Recovered, recovery
 from infoflow.probes.references import measure_references
 from infoflow.probes.shuffle import HeadShuffle, by_label, can_shuffle, shuffle_evidence
-from infoflow.probes.tasks import Task
-from infoflow.report.shown import Shown
+from infoflow.probes.tasks import Measurement
+from infoflow.report.html import Shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -110,8 +110,8 @@ class Probe(Shown):
 def probe(
     model: nn.Module,
     inputs: Any,
-    task: Task | None = None,
-    held_out: Task | None = None,
+    task: Measurement | None = None,
+    held_out: Measurement | None = None,
     modes: tuple[str, ...] = FORCED,
     singles: bool = False,
     recover: bool = False,

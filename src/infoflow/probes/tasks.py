@@ -25,7 +25,9 @@ class Measured(NamedTuple):
         return float(self.totals.sum() / self.counts.sum())
 
 
-class Task(Protocol):
+class Measurement(Protocol):
+    """What an intervention is priced by: a loss on the documents of one set, and its unit."""
+
     @property
     def unit(self) -> str: ...
 
@@ -142,7 +144,7 @@ class Drift:
         return Measured(moved, np.ones(len(moved)))
 
 
-def own_outputs(model: nn.Module, batches: list[Batch]) -> Task:
+def own_outputs(model: nn.Module, batches: list[Batch]) -> Measurement:
     """The task of staying what the model is: NMSE against its own outputs, or drift of its pooled states."""
     if "X" not in batches[0].inputs:
         return Drift(batches, encode(model, batches))

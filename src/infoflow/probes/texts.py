@@ -5,8 +5,8 @@ The first token and the separators are marked as sinks.
 """
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,24 @@ class Encoding:
     @property
     def special(self) -> set[int]:
         return {*self.front, *self.back}
+
+
+def within(encoding: Encoding, vocabulary: int) -> Encoding:
+    """The same, with a sentence for a token that the model has no row for: tokenizer and model may not belong together.
+    A mask it has no row for is none; padding is hidden from the model, so any row will do."""
+
+    def checked(ids: Sequence[int]) -> Sequence[int]:
+        if any(not 0 <= number < vocabulary for number in ids):
+            raise InfoFlowError(
+                f"expected tokens below {vocabulary}, the model's vocabulary, its tokenizer gives {max(ids)}; they do "
+                "not belong together."
+            )
+        return ids
+
+    checked((*encoding.front, *encoding.back))
+    pad = encoding.pad if 0 <= encoding.pad < vocabulary else 0
+    mask = encoding.mask if encoding.mask is not None and 0 <= encoding.mask < vocabulary else None
+    return replace(encoding, encode=lambda text: list(checked(encoding.encode(text))), pad=pad, mask=mask)
 
 
 def documents_of(text: str, encoding: Encoding, length: int, count: int, skip: int = 0) -> list[list[int]]:
@@ -169,7 +187,11 @@ def library_encoding(tokenizer: Any) -> Encoding:
     """A tokenizer of transformers: the special tokens are those it puts around a text."""
 
     def encode(text: str) -> list[int]:
-        return list(tokenizer(text, add_special_tokens=False, truncation=False, verbose=False)["input_ids"])
+        try:
+            return list(tokenizer(text, add_special_tokens=False, truncation=False, verbose=False)["input_ids"])
+        except Exception as error:  # the tokenizer is the model's, and may be anybody's: it fails in any way it can
+            reason = " ".join(str(error).split())[:300] or type(error).__name__
+            raise InfoFlowError(f"expected the model's tokenizer to take the text, it says: {reason}.") from None
 
     inner = encode("a")
     whole = list(tokenizer("a")["input_ids"])

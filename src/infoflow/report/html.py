@@ -1,4 +1,7 @@
-"""A self-contained HTML report: sections of text, tables, inline figures. All that is not a figure is escaped."""
+"""How a result looks: one line in a console, text and picture in a notebook, sections in a page of its own.
+
+A page is self-contained: sections of text, tables, inline figures. All that is not a figure is escaped.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -123,3 +126,26 @@ def _unique_ids(drawing: str, name: str) -> str:
     drawing = sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', drawing)
     drawing = sub(r'href="#([^"]+)"', rf'href="#{prefix}-\1"', drawing)
     return sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", drawing)
+
+
+class Shown:
+    """Gives a class whose `str()` is a readable text a short `repr()` and a view for notebooks.
+
+    The first line of the text is its headline. Where the class has a `figure()`, the notebook shows it, too.
+    """
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {str(self).partition(chr(10))[0]}>"
+
+    def _repr_html_(self) -> str:
+        drawn: Any = getattr(self, "figure", None)
+        made: Figure | None = drawn() if callable(drawn) else None
+        return card(str(self), made)
+
+
+def columns(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Left-aligned columns, two spaces apart."""
+    cells = [[str(item) for item in row] for row in (head, *rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    lines = ["  ".join(item.ljust(width) for item, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return "\n".join(lines)

@@ -1,6 +1,6 @@
 """The input laws of the papers: uniform on the domain, standard normal, and the clamped normal of C.5."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,43 +22,44 @@ def check(sampler: str) -> None:
         raise unknown("sampler", sampler, list(SAMPLERS))
 
 
-def draw(
-    sampler: str,
-    shape: tuple[int, ...],
-    domain: tuple[float, float],
-    seed: int,
-    generator: Any,
-    kind: str,
-    device: Any,
-    dtype: Any,
-) -> Array:
-    """`shape` (..., d) from the law; numpy draws from a Generator, torch from a torch.Generator on the device."""
+class Source(NamedTuple):
+    """Where random numbers come from: numpy draws from a Generator, torch from a torch.Generator on the device, both
+    from a fresh one of this seed where none is given."""
+
+    kind: str = "numpy"
+    seed: int = 0
+    generator: Any = None
+    device: Any = None
+    dtype: Any = None
+
+
+def draw(sampler: str, shape: tuple[int, ...], domain: tuple[float, float], source: Source) -> Array:
+    """`shape` (..., d) from the law."""
     check(sampler)
-    if kind == "numpy":
-        raw = _numpy(sampler, shape, generator if generator is not None else np.random.default_rng(seed), dtype)
-    elif kind == "torch":
-        raw = _torch(sampler, shape, seed, generator, device, dtype)
-    else:
-        raise InfoFlowError(f"expected kind 'numpy' or 'torch', got {kind!r}.")
+    if source.kind not in ("numpy", "torch"):
+        raise InfoFlowError(f"expected kind 'numpy' or 'torch', got {source.kind!r}.")
+    raw = (_numpy if source.kind == "numpy" else _torch)(sampler, shape, source)
     if sampler == "uniform":
         return domain[0] + (domain[1] - domain[0]) * raw
     return _clamp(2**0.5 * raw) if sampler == "clamped_normal" else raw
 
 
-def _numpy(sampler: str, shape: tuple[int, ...], generator: np.random.Generator, dtype: Any) -> np.ndarray:
+def _numpy(sampler: str, shape: tuple[int, ...], source: Source) -> np.ndarray:
+    generator = source.generator if source.generator is not None else np.random.default_rng(source.seed)
     try:
-        wanted = np.dtype(np.float64 if dtype is None else dtype)
+        wanted = np.dtype(np.float64 if source.dtype is None else source.dtype)
     except TypeError:
         wanted = np.dtype(object)
     if wanted.kind != "f":
-        raise InfoFlowError(f"expected a floating-point dtype of numpy, got {shown(dtype)}.")
+        raise InfoFlowError(f"expected a floating-point dtype of numpy, got {shown(source.dtype)}.")
     raw = generator.random(shape) if sampler == "uniform" else generator.standard_normal(shape)
     return raw.astype(wanted, copy=False)
 
 
-def _torch(sampler: str, shape: tuple[int, ...], seed: int, generator: Any, device: Any, dtype: Any) -> Any:
+def _torch(sampler: str, shape: tuple[int, ...], source: Source) -> Any:
     import torch
 
+    _, seed, generator, device, dtype = source
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise InfoFlowError(f"expected a floating-point dtype of torch, got {shown(dtype)}.")
     if generator is None:

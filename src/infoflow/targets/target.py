@@ -10,7 +10,7 @@ import numpy as np
 from infoflow import arguments, cost
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
-from infoflow.report.shown import Shown
+from infoflow.report.html import Shown
 from infoflow.targets import sampling
 from infoflow.targets.arrays import (
     CHUNK_BYTES,
@@ -215,7 +215,7 @@ class Target(Shown):
         shape = (*(arguments.integer("batch", size, 0) for size in lead), int(T), self.dim)
         cost.memory(16 * math.prod(shape), f"a sample of shape {shape}", "batch or T")
         seed = arguments.seed(seed)
-        return sampling.draw(self.sampler, shape, self.domain, seed, generator, kind, device, dtype)
+        return sampling.draw(self.sampler, shape, self.domain, sampling.Source(kind, seed, generator, device, dtype))
 
     def comparison(self, T: int) -> "Comparison":
         """Dimension, order and number of comparison at length T."""

@@ -7,7 +7,6 @@ its state, and the one before it is kept: a damaged one is named, set aside, and
 
 import hashlib
 import sys
-import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from torch import Tensor
 
 from infoflow.errors import InfoFlowError
 from infoflow.nn import files
-from infoflow.train.loop import Save, Trained, looks
+from infoflow.train.loop import Save, Training, evaluated_at
 from infoflow.train.run import Run
 from infoflow.train.store import finite, tensor_checksum
 
@@ -30,7 +29,6 @@ CURVE = "curve "  # before the name of a metric: the tensor of its curve
 _ROWS = ("weights", "first", "second", "alive", "loss", "best", "best_weights", "diverged_at",
          "rate", "best_second", "rollbacks")  # fmt: skip
 
-ABANDONED = 600.0  # seconds after which nobody is writing a temporary file any more
 BEFORE = ".before"  # in the name of the last checkpoint but one
 DAMAGED = ".damaged"  # at the end of the name of one that cannot be used
 
@@ -52,7 +50,7 @@ class Checkpoint:
         """How far the stack had come."""
         return int(self.tensors["step"])
 
-    def restore(self, state: Trained) -> bool:
+    def restore(self, state: Training) -> bool:
         """Put the rows of `state`'s runs in place; False (nothing changed) when they do not fit."""
         rows = [self.keys.index(run.key) for run in state.stack.runs]
         into = _tensors(state)
@@ -60,7 +58,7 @@ class Checkpoint:
         if any(chosen[name].shape != into[name].shape or chosen[name].dtype != into[name].dtype for name in chosen):
             return False
         recipe = state.stack.runs[0].recipe
-        if not 0 < self.step <= recipe.total_steps or self.steps != looks(recipe, self.step):
+        if not 0 < self.step <= recipe.total_steps or self.steps != evaluated_at(recipe, self.step):
             return False
         for name, tensor in chosen.items():
             into[name].copy_(tensor)
@@ -70,7 +68,7 @@ class Checkpoint:
         return True
 
 
-def save(folder: Path, state: Trained) -> Path:
+def save(folder: Path, state: Training) -> Path:
     """Write the state; what was written there before is kept as the one before."""
     keys = [run.key for run in state.stack.runs]
     curves = {CURVE + name: torch.tensor(values, dtype=torch.float64) for name, values in state.curves.items()}
@@ -125,14 +123,10 @@ def holding(folder: Path, runs: Sequence[Run]) -> Checkpoint | None:
 
 
 def tidy(folder: Path, finished: Collection[str]) -> None:
-    """Remove the checkpoints all of whose runs are finished, and what a killed writer left half-written long ago."""
+    """Remove the checkpoints all of whose runs are finished."""
     for checkpoint in find(folder, finished):
         if checkpoint.path is not None and set(checkpoint.keys) <= set(finished):
             checkpoint.path.unlink(missing_ok=True)
-    for path in folder.glob(".*") if folder.is_dir() else ():
-        with suppress(FileNotFoundError):  # another sweep of this store may tidy, too
-            if time.time() - path.stat().st_mtime > ABANDONED:
-                path.unlink()
 
 
 def from_saved(tensors: dict[str, Tensor], header: dict[str, Any], path: Path | None = None) -> Checkpoint:
@@ -191,7 +185,7 @@ def _tried(header: dict[str, Any], runs: int) -> list[list[float]]:
     return [[inf if value is None else float(value) for value in values] for values in tried]
 
 
-def _tensors(state: Trained) -> dict[str, Tensor]:
+def _tensors(state: Training) -> dict[str, Tensor]:
     own = ("best", "best_weights", "diverged_at", "best_second", "rollbacks")
     return {**state.stack.tensors(), **{name: getattr(state, name) for name in own}}
 

@@ -5,6 +5,8 @@ alone are the same computation: equal to 1e-12 in float64 over 200 steps; in flo
 the stack, and training lets such differences grow with the number of steps.
 """
 
+import csv
+import io
 import signal
 import sys
 import threading
@@ -12,25 +14,30 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from infoflow import arguments, cost
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError, JobError, unknown
+from infoflow.files import write_text
 from infoflow.memory import out_of_memory
 from infoflow.progress import Progress
+from infoflow.report.html import Shown
 from infoflow.targets import Target
 from infoflow.targets.named import TargetLike, target_of
 from infoflow.train import checkpoint, local, ray, speed, workers
 from infoflow.train.part import Board, Finished, Stop, Sweep
 from infoflow.train.plan import Part, check_device, plan
 from infoflow.train.recipe import Recipe
-from infoflow.train.results import Results
 from infoflow.train.run import Run
 from infoflow.train.store import Result, Store, Summary, summary
 from infoflow.train.task import Task
 from infoflow.train.tasks import named_task
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["Recipe", "Result", "Results", "Run", "Store", "Summary", "Task", "fit", "fit_many", "summary"]
 
@@ -38,6 +45,63 @@ RUN_BYTES = 3000  # of a run, its key and its place in the plan
 ENGINES = ("local", "ray")
 MOST_WORKERS = 256  # processes
 SAID_FROM = 60.0  # seconds: training that takes longer says so before it begins
+COLUMNS = ("target", "arch", "T", "seed", "best", "final", "measure", "status", "steps", "rollbacks", "seconds", "key")
+MOST_LINES = 12  # of the models that are printed
+
+
+class Results(list[Result], Shown):
+    """What `fit` returns: a list of results that can be printed, drawn and written."""
+
+    __repr__ = Shown.__repr__
+
+    def __str__(self) -> str:
+        if not self:
+            return "no results"
+        total = summary(self)
+        numbers = "no finite error" if total.median is None else f"median {total.median:.2e}"
+        lines = [f"{len(self)} models, {self[0].measure.upper()}: {numbers}, {total.failed} failed"]
+        lines += [f"  {result}" for result in self[:MOST_LINES]]
+        return "\n".join([*lines, *([f"  and {len(self) - MOST_LINES} more"] if len(self) > MOST_LINES else [])])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat row for each model; a table library takes them as they are (polars.DataFrame(results.rows()))."""
+        return [{name: _cell(result, name) for name in COLUMNS} for result in self]
+
+    def to_csv(self, path: str | Path) -> Path:
+        """Write the rows as CSV; `.txt`, `.csv` or any other name."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, COLUMNS)
+        writer.writeheader()
+        writer.writerows(self.rows())
+        return write_text(path, text.getvalue())
+
+    def figure(self) -> "Figure":
+        """The error of every model against the steps."""
+        from infoflow.report.style import COLOURS, figure
+
+        made, axes = figure()
+        for number, result in enumerate(self):
+            points = [(step, error) for step, error in zip(result.curve_steps, result.curve, strict=True) if error]
+            steps, errors = zip(*points, strict=True) if points else ((), ())
+            axes.plot(steps, errors, color=COLOURS[number % len(COLOURS)], label=f"seed {result.seed}")
+        axes.set(
+            yscale="log", xlabel="steps", ylabel=f"{self[0].measure.upper()} on validation samples" if self else ""
+        )
+        if len(self) <= MOST_LINES:
+            axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+        return made
+
+    def plot(self, path: str | Path) -> list[Path]:
+        """Write the figure as `path.svg` and `path.png`."""
+        from infoflow.report.style import save
+
+        return save(self.figure(), path)
+
+
+def _cell(result: Result, name: str) -> Any:
+    if name == "target":
+        return result.identity.get("target") or result.identity.get("task", {}).get("name")
+    return result.identity[name] if name in ("arch", "T") else getattr(result, name)
 
 
 @dataclass(frozen=True)
@@ -132,15 +196,16 @@ def fit_many(
                 found[result.key] = replace(result, store=kept)
 
     before = _reached(kept, unique) if kept is not None and parts else {}
-    try:
-        with _terminable(kept):
+    with _terminable(kept):
+        try:
             _train(parts, where, place, keep, kept, Stop(seconds))
-    finally:
-        if kept is not None and parts:
-            if pending & set(found) or _reached(kept, unique) != before:
-                kept.note_training()
-            over = {start.key for run in unique if run.key in found for start in run.trials()}
-            checkpoint.tidy(kept.checkpoints, {*kept.keys(), *over})
+        finally:
+            if kept is not None and parts:
+                if pending & set(found) or _reached(kept, unique) != before:
+                    kept.note_training()
+                over = {start.key for run in unique if run.key in found for start in run.trials()}
+                checkpoint.tidy(kept.checkpoints, {*kept.keys(), *over})
+                kept.tidy()
     return [found.get(run.key) for run in runs]
 
 

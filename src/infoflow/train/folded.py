@@ -20,10 +20,11 @@ Triton's interpreter, which the tests use).
 """
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -71,7 +72,6 @@ def forward(network: Transformer, X: Float[Tensor, "M B d T"], fused: Fused | No
     beta_1, beta_2 = network.config.betas
     W_e, b_e, token = p["encoder.maps.0.weight"], p["encoder.maps.0.bias"], p["cls_token"]  # (M, E, d), (M, E), (M, E)
     W_1, b_1 = p["ffns.0.maps.0.weight"], p["ffns.0.maps.0.bias"]  # (M, w, E), (M, w)
-    W_2, b_2 = p["ffns.0.maps.1.weight"], p["ffns.0.maps.1.bias"]  # (M, E_2, w), (M, E_2)
     act = network.config.activation
 
     starts = torch.stack([b_e, token], -1)  # (M, E, 2): what tokens and CLS start from
@@ -90,14 +90,22 @@ def forward(network: Transformer, X: Float[Tensor, "M B d T"], fused: Fused | No
     asked = A[:, None, :, d + 1].expand(-1, X.shape[1], -1, -1)  # (M, B, h, d): heads are rows, they share the keys
     seen = attention_values(asked, tokens, tokens).flatten(2)  # (M, B, h d)
     hidden = ACTIVATIONS[act](seen @ G_r + shift[..., 1].unsqueeze(1))  # (M, B, w)
-    cls = hidden @ W_2.transpose(-1, -2) + b_2.unsqueeze(1)  # (M, B, E_2)
+    return read(
+        network, hidden, lambda U: token_layer(X, TokenLayer(A[:, :, : d + 1], G, shift[..., 0], U, beta_2, act), fused)
+    )
 
-    # Layer 2: queries pulled back to the hidden units, averages pushed forward.
+
+def read(
+    network: Transformer, hidden: Float[Tensor, "M B w"], pooled: Callable[[Tensor], Tensor]
+) -> Float[Tensor, "M B o"]:
+    """Layer 2 and the read-out, from the hidden units of the CLS and `pooled`, which averages those of the tokens:
+    queries are pulled back to the hidden units, averages pushed forward."""
+    p: dict[str, Tensor] = dict(network.named_parameters())
+    W_2, b_2, W_V = p["ffns.0.maps.1.weight"], p["ffns.0.maps.1.bias"], p["attentions.1.value"]
+    cls = hidden @ W_2.transpose(-1, -2) + b_2.unsqueeze(1)  # (M, B, E_2)
     q = torch.einsum("mbe,mhne->mbhn", cls, p["attentions.1.query"])
     U = torch.einsum("mbhn,mhnw->mbhw", q, p["attentions.1.key"] @ W_2.unsqueeze(1))
-    pooled = token_layer(X, A[:, :, : d + 1], G, shift[..., 0], U, beta_2, act, fused)
-    W_V = p["attentions.1.value"]
-    values = torch.einsum("mbhw,mhnw->mbhn", pooled, W_V @ W_2.unsqueeze(1))
+    values = torch.einsum("mbhw,mhnw->mbhn", pooled(U), W_V @ W_2.unsqueeze(1))
     values = values + (W_V @ b_2[:, None, :, None]).squeeze(-1).unsqueeze(1)
     cls = cls + values.flatten(2) @ p["attentions.1.output"].transpose(-1, -2)
     assert network.readout is not None
@@ -105,20 +113,23 @@ def forward(network: Transformer, X: Float[Tensor, "M B d T"], fused: Fused | No
     return answer
 
 
-def token_layer(
-    X: Float[Tensor, "M B d T"],
-    A: Float[Tensor, "M h d+1 d"],
-    G: Float[Tensor, "M z w"],
-    g: Float[Tensor, "M w"],
-    U: Float[Tensor, "M B k w"],
-    scale: float,
-    activation: str,
-    fused: Fused | None,
-) -> Float[Tensor, "M B k w"]:
+class TokenLayer(NamedTuple):
     """For each sequence: attention of the tokens over themselves (h heads), hidden = act(G' z + g), then k softmax
     averages of the hidden states with scores scale <u_i, hidden_t>."""
+
+    A: Float[Tensor, "M h d+1 d"]
+    G: Float[Tensor, "M z w"]
+    g: Float[Tensor, "M w"]
+    U: Float[Tensor, "M B k w"]
+    scale: float
+    activation: str
+
+
+def token_layer(X: Float[Tensor, "M B d T"], layer: TokenLayer, fused: Fused | None) -> Float[Tensor, "M B k w"]:
+    """The layer's averages by the fused kernels where they run, by plain PyTorch elsewhere."""
     if fused is None:
-        return reference(X, A, G, g, U, scale, activation)
+        return reference(X, layer)
+    A, G, g, U, scale, activation = layer
     Z: Tensor = TritonAttend.apply(X, A)  # type: ignore[no-untyped-call]
     if not pool_runs(X.shape[-1], Z.shape[-2], G.shape[-1], U.shape[2], activation, fused.precision, X.device):
         return pool(Z.transpose(-1, -2).flatten(1, 2), G, g, U, scale, activation)
@@ -126,10 +137,11 @@ def token_layer(
     return out
 
 
-def reference(X: Tensor, A: Tensor, G: Tensor, g: Tensor, U: Tensor, scale: float, activation: str) -> Tensor:
+def reference(X: Tensor, layer: TokenLayer) -> Tensor:
     """Plain PyTorch, products batched over models only; on a CPU the attention is that of `attend.c`, if found."""
-    Z = NativeAttend.apply(X, A) if native_usable(X, X.shape[2]) else attend(X, A)  # type: ignore[no-untyped-call]
-    return pool(Z, G, g, U, scale, activation)
+    native = native_usable(X, X.shape[2])
+    Z = NativeAttend.apply(X, layer.A) if native else attend(X, layer.A)  # type: ignore[no-untyped-call]
+    return pool(Z, *layer[1:])
 
 
 def pool(Z: Float[Tensor, "M rows z"], G: Tensor, g: Tensor, U: Tensor, scale: float, activation: str) -> Tensor:
@@ -303,7 +315,8 @@ def native_found() -> bool:
     """Whether there is a library, and it agrees with PyTorch."""
     try:
         native_library()
-        return _agrees()
+        with torch.inference_mode(False), torch.enable_grad():  # whoever asks first may want no gradients
+            return _agrees()
     except (OSError, AttributeError):
         return False
 

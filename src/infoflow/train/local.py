@@ -20,14 +20,14 @@ SIDE_BY_SIDE = 3  # stacks a GPU advances at once, each on its stream: sixteen t
 
 def train_parts(sweep: Sweep) -> None:
     """Train all parts; `keep` is called in this thread with the results of each. Returns early when stopped."""
-    desk = _Desk(sweep)
+    shared = _Shared(sweep)
     workers = min(len(sweep.parts), side_by_side(sweep.device))
     todo: queue.SimpleQueue[Part] = queue.SimpleQueue()
     done: queue.SimpleQueue[Any] = queue.SimpleQueue()
     for part in sweep.parts:
         todo.put(part)
     with threads(1):
-        pool = [threading.Thread(target=_work, args=(desk, todo, done), daemon=True) for _ in range(workers)]
+        pool = [threading.Thread(target=_work, args=(shared, todo, done), daemon=True) for _ in range(workers)]
         for thread in pool:
             thread.start()
         try:
@@ -38,13 +38,13 @@ def train_parts(sweep: Sweep) -> None:
                 thread.join()
 
 
-def _work(desk: "_Desk", todo: "queue.SimpleQueue[Part]", done: "queue.SimpleQueue[Any]") -> None:
+def _work(shared: "_Shared", todo: "queue.SimpleQueue[Part]", done: "queue.SimpleQueue[Any]") -> None:
     """One worker thread: parts, then None; an error instead of results ends the sweep."""
     try:
-        with _lane(desk.sweep.device):
-            while not desk.sweep.stop():
-                for finished in desk.train(todo.get_nowait()):
-                    _settle(desk.sweep.device)
+        with _lane(shared.sweep.device):
+            while not shared.sweep.stop():
+                for finished in shared.train(todo.get_nowait()):
+                    _settle(shared.sweep.device)
                     done.put(finished)
     except queue.Empty:
         pass
@@ -85,13 +85,13 @@ def _collect(done: "queue.SimpleQueue[Any]", workers: int, keep: Keep) -> None:
             keep(item)
 
 
-class _Desk:
+class _Shared:
     """What the workers share: data that many parts train on, made once and dropped after the last of them."""
 
     def __init__(self, sweep: Sweep) -> None:
         self.sweep, self.make = sweep, provider(sweep.device)
         self.waiting = Counter(part.runs[0].data_name for part in sweep.parts)
-        self.shared: dict[str, Data] = {}
+        self.data: dict[str, Data] = {}
         self.lock = threading.Lock()
 
     def train(self, part: Part) -> list[Finished]:
@@ -99,21 +99,21 @@ class _Desk:
         name = part.runs[0].data_name
         try:
             sweep = self.sweep
-            return train_or_split(part, sweep.device, self._data, sweep.checkpoints, sweep.stop, sweep.board.follow)
+            return train_or_split(part, sweep.device, self._data_of, sweep.checkpoints, sweep.stop, sweep.board.follow)
         finally:
             with self.lock:
                 self.waiting[name] -= 1
                 if not self.waiting[name]:
-                    self.shared.pop(name, None)
+                    self.data.pop(name, None)
 
-    def _data(self, runs: Sequence[Run]) -> Data:
+    def _data_of(self, runs: Sequence[Run]) -> Data:
         """Data of each seed's own belong to one part, others are shared."""
         first = runs[0]
         with self.lock:
-            if first.data_name in self.shared:
-                return self.shared[first.data_name]
+            if first.data_name in self.data:
+                return self.data[first.data_name]
             made = self.make(runs)
             _settle(self.sweep.device)
             if not first.task.seeded:
-                self.shared[first.data_name] = made
+                self.data[first.data_name] = made
             return made

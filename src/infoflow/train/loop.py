@@ -22,7 +22,7 @@ WARM_UP = 3  # steps before a CUDA graph is captured; their effect is undone
 
 
 @dataclass
-class Trained:
+class Training:
     """A stack on its way: curves and, per model, the best weights so far; the first metric is the error that judges."""
 
     stack: Stack
@@ -59,7 +59,7 @@ class Trained:
         """Steps of each model so far, with those of its starts."""
         return self.before + self.together * self.step
 
-    def look(self, batch: int) -> None:
+    def evaluate(self, batch: int) -> None:
         """Evaluate every model; remember the best weights of each, and return to them where the recipe says so."""
         stack, multiple = self.stack, self.stack.runs[0].recipe.rollback
         measured = stack.measure(self.data, batch)
@@ -79,20 +79,20 @@ class Trained:
         self.steps.append(self.step)
 
 
-def looks(recipe: Recipe, step: int) -> list[int]:
+def evaluated_at(recipe: Recipe, step: int) -> list[int]:
     """The steps after which a run that has made `step` of them was looked at."""
     every = recipe.steps_per_epoch * recipe.evaluate_every
     due = [0] * recipe.evaluate_first + list(range(every, step + 1, every))
     return due if step < recipe.total_steps or step in due else [*due, step]
 
 
-Report = Callable[[Trained], None]
-Save = Callable[[Trained], object]
+Report = Callable[[Training], None]
+Save = Callable[[Training], object]
 
 
-def start(runs: Sequence[Run], device: torch.device, fused: Fused | None, data: Data | None = None) -> Trained:
+def start(runs: Sequence[Run], device: torch.device, fused: Fused | None, data: Data | None = None) -> Training:
     """A stack before its first step, with its data drawn."""
-    return Trained(Stack(runs, device, fused), data_of(runs, device) if data is None else data)
+    return Training(Stack(runs, device, fused), data_of(runs, device) if data is None else data)
 
 
 def data_of(runs: Sequence[Run], device: torch.device) -> Data:
@@ -101,12 +101,12 @@ def data_of(runs: Sequence[Run], device: torch.device) -> Data:
 
 
 def train(
-    state: Trained,
+    state: Training,
     report: Report | None = None,
     save: Save | None = None,
     save_every: float = 20.0,
     stop: Callable[[], bool] | None = None,
-) -> Trained:
+) -> Training:
     """Train from `state.step` to the end, or until `stop()`; `save` is called every `save_every` seconds and then."""
     stack, recipe = state.stack, state.stack.runs[0].recipe
     seeds = torch.tensor([run.seed for run in stack.runs], device=stack.weights.device)
@@ -116,7 +116,7 @@ def train(
     loaded = -1
     if recipe.evaluate_first and not state.steps:
         with CAPTURE:
-            state.look(recipe.batch_size)
+            state.evaluate(recipe.batch_size)
     while state.step < total:
         epoch, place = divmod(state.step, per_epoch)
         if epoch != loaded:
@@ -126,7 +126,7 @@ def train(
         state.step += 1
         if state.step % (per_epoch * recipe.evaluate_every) == 0 or state.step == total:
             with CAPTURE:
-                state.look(recipe.batch_size)
+                state.evaluate(recipe.batch_size)
         now = time.monotonic()
         stopping = stop is not None and stop()
         if save is not None and (stopping or now - last_save >= save_every) and state.step < total:

@@ -17,7 +17,7 @@ from infoflow.errors import JobError
 from infoflow.memory import out_of_memory
 from infoflow.progress import Progress
 from infoflow.train import checkpoint
-from infoflow.train.loop import CAPTURE, Report, Trained, data_of, start, train
+from infoflow.train.loop import CAPTURE, Report, Training, data_of, start, train
 from infoflow.train.plan import Part, choose
 from infoflow.train.run import Run
 from infoflow.train.stack import Stack, single_network
@@ -58,7 +58,7 @@ def trial_stack(runs: Sequence[Run], device: torch.device, workers: int | None =
 
 
 def choose_start(
-    state: Trained,
+    state: Training,
     size: int,
     report: Report | None = None,
     stop: Callable[[], bool] | None = None,
@@ -79,7 +79,7 @@ def choose_start(
     save = checkpoint.saver(folder)
     for numbers in torch.arange(recipe.starts).split(max(1, size // M)):
         runs = [run.start(int(number)) for number in numbers for run in stack.runs]
-        trial = Trained(Stack(runs, stack.weights.device, stack.fused), state.data)
+        trial = Training(Stack(runs, stack.weights.device, stack.fused), state.data)
         trial.before, trial.together = state.before, len(numbers)
         found = None if folder is None else checkpoint.holding(folder, runs)
         if found is not None:
@@ -101,7 +101,7 @@ def choose_start(
     return True
 
 
-def results(part: Part, state: Trained) -> Finished:
+def results(part: Part, state: Training) -> Finished:
     """What every model of a finished part leaves, with its network at its best evaluation."""
     stack, data = state.stack, state.data
     stacked = stack.networks(state.best_weights, data)
@@ -141,7 +141,7 @@ def results(part: Part, state: Trained) -> Finished:
     return found
 
 
-def scored(state: Trained) -> list[float | None]:
+def scored(state: Training) -> list[float | None]:
     """The error of every model at its best validation error on samples that chose nothing; the stack ends there."""
     stack, test = state.stack, state.data.test
     if test is None:
@@ -253,7 +253,7 @@ class Board:
         """A function that reports a part's progress, ten times a second at most."""
         keys = [run.key for run in part.runs]
 
-        def report(state: Trained) -> None:
+        def report(state: Training) -> None:
             now = time.monotonic()
             if now - self.last >= 0.1 or state.finished:  # a look at the device's numbers now and then
                 self.last = now

@@ -45,7 +45,7 @@ def check_device(name: str, elsewhere: bool = False) -> torch.device:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Setup:
     """How a part is trained: the device, the kernel, the size of a stack and the workers beside it."""
 
     device: str
@@ -67,7 +67,7 @@ class Choice:
         return f"{self.device}: {self.kernel}, {self.stack} models a pass, {self.workers} x {self.threads} threads"
 
 
-def choose(runs: Sequence[Run], device: torch.device, workers: int | None = None) -> Choice:
+def choose(runs: Sequence[Run], device: torch.device, workers: int | None = None) -> Setup:
     """The way one group is trained on this device; `workers` processes share it, where so many are asked for."""
     run = runs[0]
     config = run.task.config(run.arch, run.T, run.recipe)
@@ -82,7 +82,7 @@ def choose(runs: Sequence[Run], device: torch.device, workers: int | None = None
         most = min(LARGEST_STACK, _room(run, config, kernel, _free(device) // workers))
     most = min(most, run.task.most_stacked or most)
     each = -(-len(runs) // workers) if cpu else len(runs)
-    return Choice(str(device), kernel, max(1, min(most, each)), workers, 1)
+    return Setup(str(device), kernel, max(1, min(most, each)), workers, 1)
 
 
 def _kernel(run: Run, config: TransformerConfig | None, device: torch.device) -> str:
@@ -172,7 +172,7 @@ class Part:
     """Runs of one group that are trained in one pass. Every engine trains parts, and only parts."""
 
     runs: tuple[Run, ...]
-    choice: Choice
+    choice: Setup
     checkpoint: Checkpoint | None = None
     save_every: float = SAVE_EVERY
     tried_steps: int = 0  # of each model's starts, held by checkpoints while none is chosen yet

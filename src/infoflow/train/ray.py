@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from infoflow import apart
 from infoflow.cost import cores
 from infoflow.errors import InfoFlowError, JobError
 from infoflow.installation import extra
@@ -129,7 +130,8 @@ def connect(address: str | None) -> Cluster:
         _reach(address)
         options["address"] = address
     try:
-        ray.init(**options)
+        with apart.folder():  # Ray's workers look for modules in the current folder, before the installed ones
+            ray.init(**options)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         reason = str(error).strip().splitlines()[0]
         raise JobError(f"expected a Ray cluster at {address or 'this machine'}, none answered ({reason}).") from None

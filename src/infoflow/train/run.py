@@ -15,7 +15,7 @@ from infoflow.train.task import Regression, Task
 
 CANONICAL: dict[str, Any] = {"sort_keys": True, "separators": (",", ":")}  # how an identity is written for its key
 SEED = "\0 the seed"  # stands in that text for the seed, and in no other place: no name of ours holds a null
-REMEMBERED = 4096
+REMEMBERED = 4096  # kinds of runs whose identity is kept as text; seeds share one
 # (task, architecture, T, recipe) of runs -> their identity as text before and behind the seed, and their group
 _written: "dict[Any, tuple[str, str, str]]" = {}
 STEP_BYTES = 100  # of the table of learning rates

@@ -21,7 +21,7 @@ from infoflow.architecture import Architecture
 from infoflow.targets import pairwise_max
 from infoflow.train.folded import Fused
 from infoflow.train.loop import Stepper, data_of, epoch_order, start
-from infoflow.train.plan import LARGEST_STACK, Choice, Part, choose, threads
+from infoflow.train.plan import LARGEST_STACK, Part, Setup, choose, threads
 from infoflow.train.plan import operations as step_operations
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
@@ -140,7 +140,7 @@ def seconds_per_step(part: Part, device: torch.device) -> float:
         return timed(stepper.step, TIMED, device) / TIMED
 
 
-def ours(D: int, choice: Choice, models: int, device: torch.device, seconds: float) -> float:
+def ours(D: int, choice: Setup, models: int, device: torch.device, seconds: float) -> float:
     """The engine's own step as chosen, data order and gather included; on CUDA one stack, on a CPU its workers."""
     stack = choice.stack if device.type == "cuda" else min(choice.stack, models)
     data = data_of(workload(D, 1), device)
@@ -264,7 +264,7 @@ def floor_fraction(D: int, achieved: float, peak: dict[str, float]) -> dict[str,
     return {**count, "floor_model_steps_per_second": best, "fraction": achieved / best}
 
 
-def scaling(D: int, choice: Choice, device: torch.device, seconds: float) -> dict[int, float]:
+def scaling(D: int, choice: Setup, device: torch.device, seconds: float) -> dict[int, float]:
     """Model-steps per second against the number of models in one stack, as far as memory reaches."""
     table = {}
     for models in STACKS if device.type == "cuda" else STACKS[:3]:

@@ -18,7 +18,7 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -27,16 +27,17 @@ import torch
 from torch import Tensor, nn
 
 from infoflow.errors import InfoFlowError, JobError, unknown
-from infoflow.files import write_json
+from infoflow.files import remove_abandoned, write_json, write_record
 from infoflow.nn import Transformer
 from infoflow.nn.files import load
 from infoflow.provenance import note
 from infoflow.reading import json_of
-from infoflow.report.shown import Shown
+from infoflow.report.html import Shown
 from infoflow.train.run import key_of
 
 FORMAT = 1
 CHECKSUM = "checksum"
+PARTS = ("runs", "weights", "checkpoints", "trained")  # folders of a store: files there are read, renamed and removed
 _STATUS = ("ok", "diverged")
 _NAME = re.compile(r"[0-9a-f]{24}\.json")  # a killed writer may leave temporary names: they are not results
 
@@ -115,6 +116,7 @@ class Result(Shown):
     def to_json(self) -> dict[str, Any]:
         """Plain JSON with a checksum over all of it."""
         plain = {name: getattr(self, name) for name in PLAIN}
+        plain["curve_steps"] = _spaced(self.curve_steps)
         return {**plain, CHECKSUM: checksum(plain)}
 
     @classmethod
@@ -124,6 +126,7 @@ class Result(Shown):
             raise InfoFlowError(f"expected the fields {', '.join(PLAIN)} and {CHECKSUM}")
         if payload.pop(CHECKSUM) != checksum(payload):
             raise InfoFlowError("expected the checksum of a result to be that of its fields, it is not")
+        payload["curve_steps"] = _steps(payload["curve_steps"], payload["curve"])
         result = cls(**payload, store=store)
         if not isinstance(result.metrics, dict) or not isinstance(result.kept, dict):
             raise InfoFlowError("expected a result's fields to have their types")
@@ -166,13 +169,15 @@ class Summary:
         return "-" if self.quartiles is None else "{:.2e} .. {:.2e}".format(*self.quartiles)
 
 
-def summary(results: Iterable[Result | None]) -> Summary:
+def summary(
+    results: Iterable[Result | None], score: Callable[[Result], float | None] = lambda result: result.score
+) -> Summary:
     """Mean, median and quartiles of the score; unfinished runs (None) are not counted at all.
 
     A diverged model counts as failed; its best value before that still enters the statistics when it is finite.
     """
     found = [result for result in results if result is not None]
-    values = sorted(result.score for result in found if result.score is not None)
+    values = sorted(value for result in found if (value := score(result)) is not None)
     failed = sum(result.status != "ok" or result.best is None for result in found)
     unlearned = sum(result.unlearned for result in found)
     collapsed = sum(result.collapsed for result in found)
@@ -187,6 +192,23 @@ def summary(results: Iterable[Result | None]) -> Summary:
 def checksum(plain: dict[str, Any]) -> str:
     """Of plain JSON values, however they are ordered and indented."""
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _spaced(steps: list[int]) -> list[int] | dict[str, int]:
+    """Steps at equal distances, as nearly all are, by the first and the distance; others as they are."""
+    every = steps[1] - steps[0] if len(steps) > 1 else 0
+    if every > 0 and steps == list(range(steps[0], steps[-1] + 1, every)):
+        return {"first": steps[0], "every": every}
+    return steps
+
+
+def _steps(stored: Any, curve: Any) -> Any:
+    """What `_spaced` wrote, a step for each value of the curve."""
+    if not isinstance(stored, dict):
+        return stored
+    if set(stored) != {"first", "every"} or any(type(value) is not int for value in stored.values()):
+        raise InfoFlowError("expected the steps of a curve as a list, or by their first and every")
+    return [stored["first"] + stored["every"] * place for place in range(len(_list(curve)))]
 
 
 def finite(value: float) -> float | None:
@@ -215,6 +237,12 @@ class Store:
             return
         if not self.folder.is_dir():
             raise InfoFlowError(f"expected a folder for the store, {self.folder} is a file; take another path.")
+        for part in PARTS:
+            if (self.folder / part).is_symlink():
+                raise InfoFlowError(
+                    f"expected the folder {part} inside the store {self.folder}, it is a link to elsewhere; put the "
+                    "whole store there."
+                )
         if not marker.exists():
             if any(not path.name.startswith(".") for path in self.folder.iterdir()):
                 raise InfoFlowError(
@@ -243,6 +271,11 @@ class Store:
             note(self.folder)
         except OSError as error:
             raise JobError(f"expected to write the store {self.folder}, could not ({error.strerror}).") from None
+
+    def tidy(self) -> None:
+        """Remove what killed writers left half-written."""
+        for part in PARTS:
+            remove_abandoned(self.folder / part)
 
     @property
     def checkpoints(self) -> Path:
@@ -275,7 +308,7 @@ class Store:
                 about = {**network.header, "run": result.identity, result.measure: result.best}
                 stated = tensor_checksum(network.state_dict(), {**about, "config": network.config.to_json()})
                 network.save(self._weights(result.key), **about, checksum=stated)
-            write_json(self.folder / "runs" / f"{result.key}.json", result.to_json())
+            write_record(self.folder / "runs" / f"{result.key}.json", result.to_json())
         except OSError as error:
             raise JobError(f"expected to write the store {self.folder}, could not ({error.strerror}).") from None
 
@@ -290,7 +323,8 @@ class Store:
             stated = network.header.pop(CHECKSUM, None)
             about = {**network.header, "config": network.config.to_json()}
             if stated != tensor_checksum(network.state_dict(), about):
-                raise InfoFlowError(f"expected the weights of run {key} as they were written, their checksum differs.")
+                path = self._weights(key)
+                raise InfoFlowError(f"expected the weights in {path} as they were written, their checksum differs.")
         except InfoFlowError as error:
             raise InfoFlowError(f"{str(error).rstrip('.')}; remove that file to train the run again.") from None
         return network

@@ -21,7 +21,7 @@ from infoflow.certificates.attack import starts
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer, TransformerConfig
 from infoflow.targets import Target
-from infoflow.train import folded
+from infoflow.train import encoded, folded
 from infoflow.train.folded import Fused
 from infoflow.train.recipe import Recipe
 
@@ -138,6 +138,7 @@ class Form:
     positions: Literal["none", "additive", "augmented"] = "none"  # used where the architecture names none
     padded: bool = False  # some tokens are IGNORED
     holes: bool = False  # some real labels are NaN and count nowhere
+    places: slice | None = None  # of classes for every token: where labels are; what lies outside is not computed
     loss: Loss | None = None  # None: squared error of real labels, cross-entropy of classes
     metrics: Metrics | None = None  # more of them, beside the task's own
 
@@ -233,12 +234,23 @@ class Supervised(Task):
         assert isinstance(config, TransformerConfig)
         if not self.form.tokens and folded.foldable(config):
             return folded.forward(network, x, fused)
+        if not self.form.tokens and encoded.encodable(config):
+            return encoded.forward(network, x)
         visible = (x != IGNORED).unsqueeze(-2) if self.form.padded else None
-        y: Tensor = network(x if self.form.tokens else x.transpose(-1, -2), visible=visible)
+        places = self.form.places if self.asked_alone else None
+        y: Tensor = network(x if self.form.tokens else x.transpose(-1, -2), visible=visible, places=places)
         return y.unsqueeze(-1) if self.form.outputs == 1 and config.cls else y
+
+    @property
+    def asked_alone(self) -> bool:
+        """Whether answers outside `places` are left out: nobody's own loss or metric looks at them."""
+        form = self.form
+        return form.places is not None and form.loss in (None, "cross_entropy") and not form.metrics
 
     def loss(self, output: Tensor, y: Tensor) -> Float[Tensor, " M"]:
         """The user's own, cross-entropy over the places that count, or squared."""
+        if self.asked_alone:
+            y = y[..., self.form.places]
         if self.form.classes and not callable(self.form.loss):
             return entropies(output, y).flatten(1).sum(1) / (y != IGNORED).flatten(1).sum(1).clamp(min=1)
         values = self._own_loss(output, y)
@@ -256,6 +268,8 @@ class Supervised(Task):
 
     def metrics(self, output: Tensor, y: Tensor) -> dict[str, Tensor]:
         """The error of the results, the loss, and what the user measures."""
+        if self.asked_alone:
+            y = y[..., self.form.places]
         more = {name: metric(output, y) for name, metric in (self.form.metrics or {}).items()}
         if callable(self.form.loss):
             return {"loss": self._own_loss(output, y), **more}

@@ -37,7 +37,8 @@ class Arrays(Supervised):
 
     def identity(self) -> dict[str, Any]:
         """The hash of the samples, the form, and the hashes of the user's functions."""
-        form = {name: value for name, value in asdict(self.form).items() if name not in ("loss", "metrics")}
+        left = ("loss", "metrics", "places")  # the places follow from the samples
+        form = {name: value for name, value in asdict(self.form).items() if name not in left}
         metrics = {name: source(metric) for name, metric in (self.form.metrics or {}).items()}
         own = {"loss": source(self.form.loss) if callable(self.form.loss) else self.form.loss, "metrics": metrics}
         return {"task": {"name": self.name, "data": self.digest, **form, **own}}
@@ -102,6 +103,7 @@ def task(
         positions=("additive" if form.tokens else "none") if positions is None else positions,
         loss=loss,
         metrics=metrics,
+        places=_places(training[1], held[1]) if form.classes and form.each else None,
     )
     return Arrays(name, form, training, held)
 
@@ -131,6 +133,12 @@ def _read(x: Any, y: Any) -> tuple[Form, Samples]:
         )
     classes = max(int(labels.max()) + 1, size if y is None else 1)
     return Form(size, classes, tokens, classes=True, each=each, padded=padded), (inputs, labels)
+
+
+def _places(*labels: Tensor) -> slice | None:
+    """From the first to the last token that has a label in some sample."""
+    known = torch.cat([(each != IGNORED).any(0)[None] for each in labels]).any(0).nonzero().flatten().tolist()
+    return slice(known[0], known[-1] + 1) if known else None
 
 
 def _real(labels: Tensor, form: Form, inputs: Tensor) -> tuple[Form, Samples]:
@@ -236,7 +244,8 @@ def mqar(pairs: int = 4, symbols: int = 16) -> Drawn:
         return x, np.concatenate([ignored, np.take_along_axis(values, asked, 1)], 1)
 
     name = f"task:mqar,pairs={pairs},symbols={symbols}"
-    return Drawn(name, 3 * pairs, tokens(2 * symbols, symbols, causal=True), sample)
+    form = replace(tokens(2 * symbols, symbols, causal=True), places=slice(2 * pairs, 3 * pairs))
+    return Drawn(name, 3 * pairs, form, sample)
 
 
 def induction(length: int = 8, symbols: int = 16) -> Drawn:
@@ -252,7 +261,8 @@ def induction(length: int = 8, symbols: int = 16) -> Drawn:
         return np.concatenate([word, word], 1), y
 
     name = f"task:induction,length={length},symbols={symbols}"
-    return Drawn(name, 2 * length, tokens(symbols, symbols, causal=True), sample)
+    form = replace(tokens(symbols, symbols, causal=True), places=slice(length, 2 * length - 1))
+    return Drawn(name, 2 * length, form, sample)
 
 
 def modular_addition(p: int = 11, held: int = 10) -> Drawn:

@@ -17,15 +17,17 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnContext
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from infoflow.apart import processes
 from infoflow.errors import InfoFlowError, JobError
 from infoflow.memory import keep_freed_memory
-from infoflow.train.loop import Report, Trained
+from infoflow.train.loop import Report, Training
 from infoflow.train.part import Sweep, provider, remembered, taken_up, train_or_split
 from infoflow.train.plan import Part
 from infoflow.train.run import Run
@@ -41,9 +43,13 @@ Pool = dict[Connection, Any]
 
 def train_parts(sweep: Sweep, count: int) -> None:
     """Train all parts in so many processes; `keep` is called here with the results of each."""
-    context = multiprocessing.get_context("spawn")
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise InfoFlowError('expected fit with workers under `if __name__ == "__main__":`, a worker has run it again.')
+    with processes() as context:
+        _train_parts(context, sweep, count)
+
+
+def _train_parts(context: SpawnContext, sweep: Sweep, count: int) -> None:
     told = context.Event()
     until = None if sweep.stop.end is None else time.time() + sweep.stop.end - time.monotonic()
     # The longest first: what is left at the end is short.
@@ -182,7 +188,7 @@ def _follow(part: Part, theirs: Connection) -> Report:
     """Say now and then how far a part is."""
     keys, last = [run.key for run in part.runs], 0.0
 
-    def report(state: Trained) -> None:
+    def report(state: Training) -> None:
         nonlocal last
         if time.monotonic() - last >= TELL:
             last = time.monotonic()

@@ -13,7 +13,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -124,6 +124,8 @@ async def _asked(explorer: Explorer, request: Request) -> Response:
         return sentence(refused.sentence, refused.status)
     except InfoFlowError as error:
         return sentence(str(error), 400)
+    except ClientDisconnect:
+        return sentence("the client has gone before its question was whole.", 499)
     except TooLarge:
         return sentence(f"expected a question of at most {LARGEST_BODY} bytes, got a longer one.", 413)
     except TimeoutError:

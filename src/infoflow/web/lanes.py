@@ -80,7 +80,7 @@ class Lane:
 
     async def _start(self) -> Process:
         worker = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "infoflow.web.worker", str(MEMORY[self.name]), str(self.folder), self.name,
+            sys.executable, "-P", "-m", "infoflow.web.worker", str(MEMORY[self.name]), str(self.folder), self.name,
             stdin=PIPE, stdout=PIPE, limit=LONGEST_ANSWER,
             env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
         )  # fmt: skip

@@ -7,6 +7,7 @@ from pathlib import Path
 from infoflow.errors import InfoFlowError, JobError
 
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
+EVERYWHERE = ("0.0.0.0", "::")  # every address of this machine
 MOST_CONNECTIONS = 256
 IDLE_SECONDS = 30  # that an unused connection is kept open
 
@@ -19,7 +20,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         found.bind((host, port))
         found.listen(MOST_CONNECTIONS)  # who comes before the first accept waits
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, TypeError, ValueError) as error:  # TypeError: a null character in the name
         found.close()
         raise JobError(f"expected to listen on {host} port {port}, could not ({error}); take another --port.") from None
     return found
@@ -27,7 +28,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 def names_of(host: str, port: int, names: tuple[str, ...] = ()) -> frozenset[str]:
     """The Host headers that are answered: this machine's own, and the names the explorer was told."""
-    if host in ("0.0.0.0", "::") and not names:
+    if host in EVERYWHERE and not names:
         raise InfoFlowError(f"expected --name NAME with --host {host}: the name or address others reach it by.")
     told = {f"[{host}]" if ":" in host else host, *names, *LOCAL}
     return frozenset(f"{name.lower()}:{port}" for name in told) | (frozenset(told) if port == 80 else frozenset())
@@ -45,22 +46,25 @@ def run(
         import uvicorn
 
         from infoflow.web.app import create_app
+        from infoflow.web.patience import Patience
     except ImportError as error:
         raise InfoFlowError(
             f"expected the extra 'web' ({error.name} is not installed); install it: pip install 'infoflow[web]'."
         ) from None
-    place = listen(host, port)
-    port = place.getsockname()[1]
-    hosts = names_of(host, port, names)
-    config = uvicorn.Config(
-        create_app(folder, hosts),
-        log_level="warning",
-        limit_concurrency=MOST_CONNECTIONS,
-        timeout_keep_alive=IDLE_SECONDS,
-        timeout_graceful_shutdown=2,
-        ws="none",
-        server_header=False,
-        date_header=False,
-    )
-    ready(f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else f'[{host}]' if ':' in host else host}:{port}/")
-    uvicorn.Server(config).run(sockets=[place])
+    with listen(host, port) as place:
+        bound, port = place.getsockname()[:2]
+        host = bound if bound in EVERYWHERE else host  # an empty name, 0 and 0x0 are all addresses, too
+        hosts = names_of(host, port, names)
+        config = uvicorn.Config(
+            create_app(folder, hosts),
+            log_level="warning",
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_keep_alive=IDLE_SECONDS,
+            timeout_graceful_shutdown=2,
+            http=Patience,
+            ws="none",
+            server_header=False,
+            date_header=False,
+        )
+        ready(f"http://{'127.0.0.1' if host in EVERYWHERE else f'[{host}]' if ':' in host else host}:{port}/")
+        uvicorn.Server(config).run(sockets=[place])

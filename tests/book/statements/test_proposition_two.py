@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from infoflow.book.statements.proposition_two import star_rows
+from infoflow.book.statements.proposition_two import StarRow, star_rows
 from infoflow.construct.builders import build
 from infoflow.targets.named import star
 
@@ -34,3 +34,10 @@ def test_a_row_shows_the_sharpest_layer_and_the_largest_set_a_token_can_hold() -
     sharpest = 2 * build(star(k=3, d=2, seed=0), 8, 0.05).config.betas[-1]
     assert row.beta == sharpest
     assert row.reachable == 3  # itself and what two heads bring
+
+
+def test_an_error_equal_to_its_bound_is_within_it() -> None:
+    row = StarRow(64, (2, 1), (4, 4), (8, 8), 1.0, bound=0.05, attacked=0.05, demanded=8, reachable=3)
+    assert row.contradicts
+    assert not replace(row, attacked=0.051).contradicts
+    assert not replace(row, demanded=3).contradicts

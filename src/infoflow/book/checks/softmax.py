@@ -15,6 +15,7 @@ from infoflow.book.statements.counts import counted, formula, head_formula
 from infoflow.book.statements.exact_products import exact_product
 from infoflow.book.statements.relu_attention import relu_attention
 from infoflow.book.statements.ridge_fit import fit_ridge_relu
+from infoflow.construct.softmax_attention.anchors import Anchors
 from infoflow.construct.softmax_attention.attacks import probes_of_interval
 from infoflow.construct.softmax_attention.bumps import ReluBumps, centres
 from infoflow.construct.softmax_attention.descent import in_context_gd
@@ -27,7 +28,13 @@ from infoflow.construct.softmax_attention.multi_head import multi_head_truncated
 from infoflow.construct.softmax_attention.relu_networks import two_layer_attention
 from infoflow.construct.softmax_attention.summed_range import summed_range
 from infoflow.construct.softmax_attention.trajectory import DescentProblem, exact_descent
-from infoflow.construct.softmax_attention.truncated_linear import clipped_relu, hard_tanh, relu, truncated_linear
+from infoflow.construct.softmax_attention.truncated_linear import (
+    clipped_relu,
+    hard_tanh,
+    on_anchors,
+    relu,
+    truncated_linear,
+)
 
 CHECKS, checks = registry()
 F64 = torch.float64
@@ -93,7 +100,7 @@ def through_matrices(head: Any, z: Tensor, d: int = 1) -> Tensor:
 
 
 @checks("softmax.3.4")
-def theorem_3_4(size: Size, build: Build = truncated_linear) -> list[Finding]:
+def theorem_3_4(size: Size, build: Build = on_anchors) -> list[Finding]:
     """Random intervals, grids and temperatures, at anchors, midpoints, ends and outside, through W_K, W_Q, W_V, W_O."""
     rng = random.Random(0)
     worst = printed = 0.0
@@ -101,7 +108,7 @@ def theorem_3_4(size: Size, build: Build = truncated_linear) -> list[Finding]:
         a = rng.uniform(-5, 5) * 10 ** rng.uniform(-2, 3)
         b = a + 10 ** rng.uniform(-2, 3)
         p, eps0 = rng.choice([4, 5, 8, 17, 40]), 10 ** rng.uniform(-6, math.log10(0.5))
-        head = build([1.0], 0.0, a, b, p=p, eps0=eps0, n=4, grid=("paper", "closed", "midpoint")[trial % 3])
+        head = build([1.0], 0.0, Anchors(a, b, p, ("paper", "closed", "midpoint")[trial % 3]), eps0, n=4)
         z = probes_of_interval(head.anchors.first, head.anchors.spacing, p, a, b)
         z = z[(z - a).abs() <= 2 * (b - a)]
         error = largest(through_matrices(head, z) - z.clamp(a, b))
@@ -109,7 +116,7 @@ def theorem_3_4(size: Size, build: Build = truncated_linear) -> list[Finding]:
         if trial % 3 == 0:  # the paper's own grid
             printed = max(printed, error / ((b - a) / p + max(abs(a), abs(b)) * eps0 + head.explicit_rounding))
     w, t = normal(1, 4, 3), normal(2, 4)
-    head = build(w, t, -1.0, 2.0, p=50, eps0=1e-3, n=4)
+    head = build(w, t, Anchors(-1.0, 2.0, 50), 1e-3, n=4)
     X = normal(3, 50, 3, 4)
     own = largest(head.explicit(X) - head.target(X)) / head.certificate.bound
     return [
@@ -180,7 +187,8 @@ def lemma_g14(size: Size, build: Build = summed_range) -> list[Finding]:
         a = rng.uniform(-3, 3)
         b = a + 10 ** rng.uniform(-1, 1)
         w, t = normal(case, d), normal(case + 1, n)
-        head = build(w, t, a, b, p=rng.choice([3, 4, 8, 30]) + n, eps0=10 ** rng.uniform(-5, -0.4), n_out=3, column=1)
+        anchors = Anchors(a, b, rng.choice([3, 4, 8, 30]) + n)
+        head = build(w, t, anchors, eps0=10 ** rng.uniform(-5, -0.4), n_out=3, column=1)
         X = normal(case + 2, 10, d, n) * (b - a) / 2
         out = head.explicit(X)
         expected = (w @ X + t).clamp(a, b).sum(-1)
@@ -314,7 +322,7 @@ def theorem_d1(size: Size, build: Build = in_context_truncated_linear) -> list[F
     """One head for every w and t that come with the input."""
     findings = []
     for bias in ("shared", "token"):
-        net = build(3, 5, -1.0, 1.0, p=40, eps0=1e-3, bias=bias)
+        net = build(3, 5, Anchors(-1.0, 1.0, 40), eps0=1e-3, bias=bias)
         X = normal(0, times(size, 100, 1000), 7, 5)
         X[:, 3:6] = X[:, 3:6, :1]
         if bias == "shared":

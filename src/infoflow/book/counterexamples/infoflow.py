@@ -13,7 +13,7 @@ from infoflow.book.entry import Finding
 from infoflow.book.formulas import informal_theorem_1, printed_47, printed_triangle
 from infoflow.construct.builders import build
 from infoflow.construct.codec import codec
-from infoflow.construct.exponential_head import exponential_head
+from infoflow.construct.single_head_plans import exponential_head
 from infoflow.flow.counting import capacity_count, counting_exponent, mode_cost, model_count, one_layer_count
 from infoflow.nn import Transformer, attention
 from infoflow.refutations.twins import codec_twins

@@ -11,6 +11,7 @@ from infoflow.book.entry import Finding
 from infoflow.book.statements.counts import claimed, counted
 from infoflow.book.statements.exact_products import padded, positive_head
 from infoflow.book.statements.relu_attention import relu_attention
+from infoflow.construct.softmax_attention.anchors import Anchors
 from infoflow.construct.softmax_attention.bumps import ReluBumps, centres
 from infoflow.construct.softmax_attention.expression import parse
 from infoflow.construct.softmax_attention.grid import GridApproximator, grid_approximator
@@ -20,7 +21,7 @@ from infoflow.construct.softmax_attention.lemma_f1 import beta_unique
 from infoflow.construct.softmax_attention.multi_head import multi_head_truncated_linear
 from infoflow.construct.softmax_attention.relu_networks import ReluNetwork, two_layer_attention
 from infoflow.construct.softmax_attention.summed_range import range_head, shared_affine
-from infoflow.construct.softmax_attention.truncated_linear import relu, truncated_linear
+from infoflow.construct.softmax_attention.truncated_linear import on_anchors, relu
 
 F64 = torch.float64
 
@@ -77,7 +78,7 @@ def two_anchors() -> Finding:
 
 def two_rows() -> Finding:
     """G = identity, z between the anchors 3/8 and 1/2: two rows carry half each."""
-    head = truncated_linear([1.0], 0.0, 0.0, 1.0, p=8, eps0=0.01)
+    head = on_anchors([1.0], 0.0, Anchors(0.0, 1.0, 8), 0.01)
     L = head.anchors.points()
     rows = torch.softmax(-(head.beta / 2) * (0.4375 - L) ** 2, 0) * L
     error = max(0.4375 - float(rows[3]), float(rows[4]))
@@ -88,7 +89,7 @@ def slope_of_the_error() -> Finding:
     """Midpoint anchors, p = 16 to 1024: the mean squared error falls like 1/p^2."""
     z = torch.linspace(-1, 1, 20_011, dtype=F64)
     p = np.array([16, 64, 256, 1024])
-    heads = [truncated_linear([1.0], 0.0, -1.0, 1.0, p=int(q), eps0=1e-3 / int(q), grid="midpoint") for q in p]
+    heads = [on_anchors([1.0], 0.0, Anchors(-1.0, 1.0, int(q), "midpoint"), 1e-3 / int(q)) for q in p]
     errors = [float((head.response(z) - z).square().mean()) for head in heads]
     slope = float(np.polyfit(np.log(p), np.log(errors), 1)[0])
     return Finding("slope of log MSE in log p (printed: -1)", slope, "below", -1.9)
@@ -213,14 +214,14 @@ def growing_bound() -> Finding:
 
 def halved_bias() -> Finding:
     """w.x = 0, t = 1 on [0, 2]: with -1 in M2 the head reads half of the bias."""
-    net = in_context_truncated_linear(1, 1, 0.0, 2.0, p=40, eps0=1e-3, bias="shared")
+    net = in_context_truncated_linear(1, 1, Anchors(0.0, 2.0, 40), eps0=1e-3, bias="shared")
     out = replace(net, bias_coefficient=-1.0).explicit(tensor([[[0.0], [0.0], [1.0]]]))
     return Finding("output for w.x = 0, t = 1 (printed: within 0.052 of 1)", float(out), "below", 0.6)
 
 
 def first_bias_only() -> Finding:
     """Three tokens, w = 0, biases 0, 1, 2: the printed M2 reads column 1 for all."""
-    net = in_context_truncated_linear(1, 3, -3.0, 3.0, p=60, bias="shared")
+    net = in_context_truncated_linear(1, 3, Anchors(-3.0, 3.0, 60), bias="shared")
     X = tensor([[[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 1.0, 2.0]]])
     return Finding(
         "error at token 3 with bias 2 (printed: at most 0.16)", float((net.explicit(X)[0, 2] - 2).abs()), "above", 1.5

@@ -28,7 +28,7 @@ ENTRIES = (
         "with fewer than eps^-k.",
         "Corollary 1",
         "holds after repair",
-        "infoflow.book.formulas.corollary_1_margin; infoflow.verdicts.bounds.head_count_exponent",
+        "infoflow.verdicts.intrinsic.intrinsic(D, T): heads, cost, excluded dimensions",
         ("unique, well-separated, non-degenerate minimisers; F_0 depends on every coordinate", "k > gamma"),
         errata=(
             Erratum(

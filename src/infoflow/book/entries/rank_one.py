@@ -243,7 +243,8 @@ ENTRIES = (
         "cells per token off ramps of width delta, and vanish outside the cube; the L_p error is O(1/D).",
         "Proposition 1, Appendix A.5, (52) to (71)",
         "holds after repair",
-        "iflow.approximate_equivariant(f, d, n, D), infoflow build equivariant",
+        "iflow.approximate_equivariant(f, d, n, D, box=(0, 1)); with positions, for any f: "
+        "iflow.approximate_function(f, d, n, D, box=(0, 1)); infoflow build equivariant",
         ("f continuous and permutation equivariant on [0,1]^(d x n)", "1 <= p < infinity"),
         remark="Cells that hold a token twice are served like all others; zeroing them, as in print, costs "
         "O(D^(-d/p)) and dominates for d = 1.",

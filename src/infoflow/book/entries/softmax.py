@@ -37,7 +37,7 @@ ENTRIES = (
     Entry(
         "softmax.F.1",
         P,
-        "How hot a softmax must run",
+        "How sharp a softmax must be",
         "One leader with gap x_1 - x_2 among n scores: |softmax(beta x) - e_1|_inf <= eps for beta >= "
         "ln((n-1)/eps)/gap. Two leaders, gamma = x_1 - x_3: within eps of the two-point softmax for beta >= "
         "ln((n-2)/eps)/gamma. Both are attained; the l1 distance is at most 2 eps.",

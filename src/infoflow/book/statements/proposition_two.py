@@ -70,7 +70,7 @@ def star_rows(
                 network.header["certificate"]["bound"],
                 attack(network, target, Region(T, low, high), seconds=seconds, seed=seed, batch=16).error,
                 smallest_set(required, T, config.heads, dimension=3),
-                max(token_capacity(config.heads, T)[:-1]),
+                token_capacity(config.heads, T)[-2],
             )
         )
     return rows

@@ -10,7 +10,7 @@ from infoflow.construct.catalogue import CONSTRUCTIONS
 def run(options: dict[str, Any], out: Path, seed: int) -> dict[str, Any]:
     """Make it, save it, attack it."""
     from infoflow.construct import makers
-    from infoflow.construct.exponential_head import ExponentialHead
+    from infoflow.construct.single_head_plans import ExponentialHead
 
     made = makers.exponential_head(CONSTRUCTIONS["exponential_head"].read(options, command=True), seed)
     assert isinstance(made.head, ExponentialHead)

@@ -23,6 +23,7 @@ FIFTH = 5  # every fifth network is hidden when there is a salt
 LENGTHS = (8, 12, 16, 24)
 EPS = (0.1, 0.2)
 MOST_LAYERS, MOST_HEADS = 4, 4
+DEEP_ENOUGH = 3
 # name -> keys and the values they take; "seed" is drawn for each network
 SIZES: dict[str, dict[str, tuple[Any, ...]]] = {
     "sum_of_maxima": {"D": (1, 2, 3, 4), "d": (1, 2, 3)},
@@ -86,7 +87,8 @@ class Order:
 
 @lru_cache(maxsize=1)
 def groups() -> tuple[Group, ...]:
-    """Every group, by enumeration: all sizes, lengths and head vectors none of whose entries can be lowered."""
+    """Every group, by enumeration: all sizes, lengths and head vectors none of whose entries can be lowered, and of
+    shallow ones those with idle layers in front, up to DEEP_ENOUGH: an induction circuit needs room."""
     found: list[Group] = []
     for name, sizes in SIZES.items():
         for values in product(*sizes.values()):
@@ -101,7 +103,9 @@ def _layouts(name: str, keys: tuple[tuple[str, Any], ...], T: int) -> Iterator[G
     form = normal_form(target, T)
     placed = bool(form.position_features)
     jobs = sum(len(term.messages) + 1 for term in form.terms)
-    for heads in minimal_heads(form, min(MOST_LAYERS, jobs), MOST_HEADS):
+    least = tuple(minimal_heads(form, min(MOST_LAYERS, jobs), MOST_HEADS))
+    deeper = ((1,) * (DEEP_ENOUGH - len(heads)) + heads for heads in least if len(heads) < DEEP_ENOUGH)
+    for heads in dict.fromkeys((*least, *deeper)):
         free = name == "min_pair" or not any(
             term.messages for term in form.terms
         )  # may be causal: symmetric, or no pairs

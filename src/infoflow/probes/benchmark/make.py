@@ -3,8 +3,9 @@
 DIR/asked.json                   count, seed and a fingerprint of the salt; written first
 DIR/index.json                   what is there: numbers, seed, whether a part is hidden; written last
 DIR/networks/0007.safetensors    the model (float32), a plain `infoflow.nn.Transformer`
-DIR/inputs/0007.safetensors      X (64, T, d) to run it on; where there are symbols, `symbols`; `quantities`, the
-                                 numbers whose directions are asked for, at every token
+DIR/inputs/0007.safetensors      X (64, T, d) to run it on; where there are symbols, `symbols` and the number of
+                                 `logits` (the last outputs, one for each symbol); `quantities`, the numbers whose
+                                 directions are asked for, at every token
 DIR/truth/0007.json              the truth; not written for the hidden part
 """
 
@@ -12,7 +13,6 @@ import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,14 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from infoflow.apart import processes
 from infoflow.cost import cores
 from infoflow.errors import InfoFlowError
 from infoflow.files import atomic_path, write_json
 from infoflow.nn import Transformer
 from infoflow.probes.benchmark import nearly
 from infoflow.probes.benchmark.catalogue import EPS, FIFTH, SMALL, Order, number_of, orders
-from infoflow.probes.benchmark.circuits import Circuit, averages, draw, symbols
+from infoflow.probes.benchmark.circuits import Circuit, draw, symbols
 from infoflow.probes.benchmark.compiled import Compiled, compiled, sample
 from infoflow.probes.benchmark.disguise import disguised
 from infoflow.probes.benchmark.engine import Engine, nmse
@@ -43,8 +44,12 @@ WORTH = 32  # networks from which on more processes are worth their start
 CHECKED = 256  # inputs that strengths, agreements and errors are measured on
 PURE = 0.15  # share of the networks without planted circuits, where the disguise needs none
 OTHERS = ("position", "sink", "top")  # circuits beside those that only tokens can ask for, drawn
+INSIDE, OUTSIDE = 0.2, 0.02  # attention mass of a token that the output holds, and of one that it does not
 NEARLY = ("noise", "fine-tuned", "float16")
 NEED_CIRCUITS = ("backup", "two jobs", "superposed")
+SPEAKING = 0.35  # share of the networks with circuits that have a logit for every symbol, of VOCABULARY symbols
+VOCABULARY = 4
+MOVERS = ("copying", "copying", "suppressing", "translating")
 
 
 @dataclass
@@ -68,6 +73,7 @@ class Base:
     function: Callable[[np.ndarray], np.ndarray]
     select: tuple[Edge, ...] = ()  # edges that only choose what is read
     symbols: int = 0  # of the circuits, one-hot coordinates that end in front of the last
+    logits: int = 0  # the last outputs, one for each symbol
 
 
 def base(order: Order) -> Base:
@@ -102,11 +108,10 @@ def _shaped(made: Compiled) -> Callable[[np.ndarray], np.ndarray]:
 
 def _planted(order: Order, made: Compiled, truth: Truth, rng: np.random.Generator) -> Base:
     g, layers = order.group, len(order.group.heads)
+    speaking = rng.random() < SPEAKING
     copies = int(rng.choice([c for c in (2, 3, 4) if g.T % c == 0 and g.T // c >= 4]))
-    written = symbols(g.T, copies, order.disguise == "superposed", rng)
-    kinds = ["self", "previous", "next", "mixed", "mixed", *rng.permutation(OTHERS)[: int(rng.integers(1, 4))].tolist()]
-    kinds += ["two_jobs"] if order.disguise == "two jobs" else []
-    circuits = draw(layers, written, g.causal, rng, kinds)
+    written = symbols(g.T, g.T // VOCABULARY if speaking else copies, order.disguise == "superposed", rng)
+    circuits = draw(layers, written, g.causal, rng, _kinds(order, speaking, rng))
     if order.disguise == "backup":
         circuits += _backup(circuits, layers)
     if not circuits:
@@ -123,19 +128,31 @@ def _planted(order: Order, made: Compiled, truth: Truth, rng: np.random.Generato
     network = union(made.network, planting.write(gains))
 
     def function(X: np.ndarray) -> np.ndarray:
-        y = np.array(target(X[..., :d]))
-        for gain, logits in zip(gains, planting.logits, strict=True):
-            y[:, 0] += gain * averages(logits, X[..., d:], g.causal)
-        return y
+        y, more = np.array(target(X[..., :d])), planting.function(X[..., d:], gains)
+        y[:, 0] += more[:, 0]
+        return np.concatenate([y, more[:, 1:]], axis=1)
 
-    known = join(truth, planting.truth(gains), made.network.config.heads, made.network.config.embed)
-    return Base(network, widened(known, network.config.embed), draws, function, made.select, written.count)
+    known = widened(
+        join(truth, planting.truth(gains), made.network.config.heads, made.network.config.embed), network.config.embed
+    )
+    return Base(network, known, draws, function, made.select, written.count, planting.spoken)
+
+
+def _kinds(order: Order, speaking: bool, rng: np.random.Generator) -> list[str]:
+    """Circuits to plant: those that only tokens can ask for always, of the others some."""
+    found = ["self", "next", "mixed", "mixed", "duplicate"]
+    found += ["induction"] if len(order.group.heads) > 2 and order.disguise != "superposed" else ["previous"]
+    found += ["next"] if rng.random() < 0.5 else []
+    others = rng.permutation(OTHERS)[: int(rng.integers(1, 4))].tolist()
+    found += [kind for kind in others if not speaking or kind == "top"]  # movers look at places themselves
+    found += ["two_jobs"] if order.disguise == "two jobs" else []
+    return found + (list(MOVERS) if speaking else [])
 
 
 def _backup(circuits: list[Circuit], layers: int) -> list[Circuit]:
     """A copy, with its own strength of logits, of the first circuit between tokens."""
     for n, c in enumerate(circuits):
-        if c.layer < layers - 1 and c.kind not in ("global", "two_jobs"):
+        if c.layer < layers - 1 and c.kind not in ("global", "two_jobs", "before", "induction"):
             return [replace(c, role="backup", stands_in=n)]
     return []
 
@@ -191,6 +208,7 @@ def _inputs(start: Base, order: Order) -> dict[str, Tensor]:
     found = {"X": torch.from_numpy(X).float()}
     if start.symbols:
         found["symbols"] = torch.from_numpy(X[..., -1 - start.symbols : -1].argmax(-1).copy())
+        found["logits"] = torch.tensor(start.logits)
     with torch.no_grad():
         seen = Engine(start.network).run(torch.from_numpy(X))
     kept = [seen.streams[d.layer][:, : X.shape[1]] @ torch.from_numpy(d.vector) for d in start.truth.directions]
@@ -199,27 +217,32 @@ def _inputs(start: Base, order: Order) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _sets(start: Base, X: Tensor) -> list[list[int]]:
-    """Per document the positions (1-based) whose tokens the output holds: from the read-out back along the edges, every
-    head at the keys it attends to (weight at least a tenth). Tokens that only choose which one is read do not count."""
+def _sets(start: Base, X: Tensor) -> list[list[int] | None]:
+    """Per document the positions (1-based) whose tokens the output holds: from the read-out back along the edges, with
+    the attention mass of the whole way. A token is inside from INSIDE on and outside up to OUTSIDE; a document with a
+    token between the two is a near tie and is not asked (None). Tokens that only choose which one is read do not
+    count."""
     seen = Engine(start.network).run(X.double())
     T = X.shape[1]
-    found = torch.zeros(len(X), T, dtype=torch.bool)
+    found = torch.zeros(len(X), T, dtype=torch.float64)
 
-    def follow(node: Node, rows: Tensor) -> None:
-        attended = (seen.weights[node[0]][:, node[1]] >= 0.1) & rows[:, -seen.weights[node[0]].shape[2] :, None]
-        keys = attended.any(1)
-        found.logical_or_(keys)
+    def follow(node: Node, mass: Tensor) -> None:
+        weights = seen.weights[node[0]][:, node[1]]
+        keys = torch.einsum("bq,bqk->bk", mass[:, -weights.shape[1] :], weights)
+        found.copy_(torch.maximum(found, keys))
         for feeder, receiver in start.truth.edges:
             if receiver == node and (feeder, receiver) not in start.select:
-                follow(feeder, torch.cat([keys, torch.zeros(len(X), 1, dtype=torch.bool)], 1))
+                follow(feeder, torch.cat([keys, torch.zeros(len(X), 1)], 1))
 
-    cls = torch.zeros(len(X), T + 1, dtype=torch.bool)
-    cls[:, T] = True
+    cls = torch.zeros(len(X), T + 1, dtype=torch.float64)
+    cls[:, T] = 1.0
     for feeder, receiver in start.truth.edges:
         if receiver == OUT:
             follow(feeder, cls)
-    return [(row.nonzero()[:, 0] + 1).tolist() for row in found]
+    clear = ((found >= INSIDE) | (found <= OUTSIDE)).all(1).tolist()
+    return [
+        (row.nonzero()[:, 0] + 1).tolist() if known else None for row, known in zip(found >= INSIDE, clear, strict=True)
+    ]
 
 
 def _asked(truth: Truth, tensors: dict[str, Tensor]) -> tuple[Direction, ...]:
@@ -293,5 +316,5 @@ def _mapped(tasks: list[tuple[Order, Path]]) -> Iterator[Any]:
     if len(tasks) < WORTH or cores() < 2:
         yield from map(_job, tasks)
         return
-    with ProcessPoolExecutor(cores(), mp_context=get_context("spawn")) as pool:
+    with processes() as spawn, ProcessPoolExecutor(cores(), mp_context=spawn) as pool:
         yield from pool.map(_job, tasks, chunksize=4)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from infoflow.probes.benchmark import effects, rivals
+from infoflow.probes.benchmark import effects, movers, rivals, token_sets
 from infoflow.probes.benchmark.engine import Engine, Pass
 from infoflow.probes.benchmark.read import PlantedNetwork
 from infoflow.probes.benchmark.truth import OUT, Edge, Node
@@ -22,7 +22,6 @@ from infoflow.probes.row_labels import layered, row_labels
 Answers = dict[str, dict[str, Any]]  # method -> answer
 RIDGE = 1e-4
 HALF = 0.5
-DRAWN = 4  # other documents a token is taken from
 PAIRED = 40  # documents for heads and edges: half of them give what the other half is patched with
 
 
@@ -46,7 +45,7 @@ def answers(network: PlantedNetwork) -> Answers:
     """All methods on one network."""
     seen = Seen.of(network)
     found: Answers = {}
-    for method in (_modes, _heads_and_edges, _directions, _sets):
+    for method in (_modes, _heads_and_edges, _directions, _sets, _copies):
         for name, answer in method(seen).items():
             found.setdefault(name, {}).update(answer)
     return found
@@ -54,23 +53,47 @@ def answers(network: PlantedNetwork) -> Answers:
 
 def _modes(seen: Seen) -> Answers:
     recording, layers = record(seen.network.model, seen.network.batch), seen.engine.layers
+    by_tokens = head_modes(recording, intervals=False)
     return {
-        "infoflow: row labels": {"modes": layered(row_labels(recording), layers)},
-        "infoflow: head modes": {"modes": layered(head_modes(recording), layers)},
-        "pattern heuristics": {"modes": [_heuristic(p) for p in seen.clean.weights]},
+        "infoflow: row labels": {"modes": layered(row_labels(recording, by_tokens, intervals=False), layers)},
+        "infoflow: head modes": {"modes": layered(by_tokens, layers)},
+        "pattern heuristics": {"modes": heuristics(seen)},
         "always max": {"modes": [["max"] * h for h in seen.engine.heads]},
     }
 
 
-def _heuristic(p: Tensor) -> list[str]:
-    """The usual rules on mean patterns: mass on a diagonal or the first token, entropy, one heavy key."""
+def heuristics(seen: Seen) -> list[list[str]]:
+    """The rules people use, on the patterns alone, with the symbols where there are some."""
+    symbols = seen.network.symbols
+    own = None if symbols is None else symbols[: len(seen.clean.output)]
+    return [_heuristic(p, own) for p in seen.clean.weights]
+
+
+def _prefixes(p: Tensor, symbols: Tensor | None) -> dict[str, list[float]]:
+    """Prefix matching (Olsson et al., 2022): the mean mass behind, or at, earlier tokens of the query's symbol."""
+    K = p.shape[-1]
+    if symbols is None or p.shape[2] != K:
+        return {}
+    same = (symbols[:, :, None] == symbols[:, None, :]) & torch.ones(K, K, dtype=torch.bool).tril(-1)
+    behind = torch.zeros_like(same)
+    behind[..., 1:] = same[..., :-1]
+    found = {}
+    for name, keys in (("induction", behind), ("duplicate", same)):
+        asked = keys.any(-1)[:, None].expand(-1, p.shape[1], -1)
+        mass = (p * keys[:, None]).sum(-1)
+        found[name] = (mass.where(asked, 0.0).sum((0, 2)) / asked.sum((0, 2)).clamp(min=1)).tolist()
+    return found
+
+
+def _heuristic(p: Tensor, symbols: Tensor | None) -> list[str]:
+    """The usual rules on mean patterns: mass on a diagonal or the first token, on repeats, entropy, one heavy key."""
     K = p.shape[-1]
     tokens = p[:, :, :K] if p.shape[2] > 1 else p
     mean = tokens.mean(0)  # (h, Q, K)
     entropy = -(tokens.clamp(min=1e-12).log() * tokens).sum(-1).mean((0, 2)) / torch.log(torch.tensor(float(K)))
-    found = []
+    found, matching = [], _prefixes(tokens, symbols)
     for i in range(p.shape[1]):
-        named = {"sink": float(mean[i, :, 0].mean())}
+        named = {"sink": float(mean[i, :, 0].mean())} | {name: values[i] for name, values in matching.items()}
         if mean.shape[1] == K:
             for name, offset in (("self", 0), ("previous", -1), ("next", 1)):
                 named[name] = float(mean[i].diagonal(offset).mean())
@@ -154,74 +177,12 @@ def _centred(x: Tensor) -> Tensor:
 
 def _sets(seen: Seen) -> Answers:
     """Only where every token's part can be told: networks without circuits, whose averages hold all tokens."""
-    if seen.network.symbols is not None:
+    return {} if seen.network.symbols is not None else token_sets.answers(seen.network)
+
+
+def _copies(seen: Seen) -> Answers:
+    """Only where symbols have logits."""
+    network = seen.network
+    if not network.logits:
         return {}
-    X = seen.network.X
-    with torch.no_grad():
-        run = seen.engine.run(X)
-    found = {
-        "infoflow: content sets": _content_sets(seen.engine, X, run),
-        "attention argmax": _argmax_sets(run),
-        "rollout": _rollout(run) >= 0.1,
-        "gradient x input": _gradient_times_input(seen.engine, X),
-    }
-    return {name: {"sets": [(row.nonzero()[:, 0] + 1).tolist() for row in inside]} for name, inside in found.items()}
-
-
-@torch.no_grad()
-def _content_sets(engine: Engine, X: Tensor, run: Pass, threshold: float = 0.01) -> Tensor:
-    """Token s is inside when, with all patterns held, what stands there in other documents moves the output: by more
-    than `threshold` of the sum of these movements over all tokens."""
-    B, T, _ = X.shape
-    moved = torch.zeros(B, T)
-    for draw in range(1, DRAWN + 1):
-        for s in range(T):
-            changed = X.clone()
-            changed[:, s] = X.roll(draw, 0)[:, s]
-            x = engine.model.embed(changed)
-            for l in range(engine.layers):
-                x = engine.behind(l, x, _held(engine, l, x, run.weights[l]))
-            moved[:, s] += (x - run.output).square().sum(-1)
-    return moved >= threshold * moved.sum(1, keepdim=True).clamp(min=1e-30)
-
-
-def _held(engine: Engine, l: int, x: Tensor, weights: Tensor) -> Tensor:
-    """The sum of the contributions of layer l with these patterns."""
-    layer = engine.layer(l)
-    T, (h, n, _) = weights.shape[-1], layer.query.shape
-    assert layer.value is not None
-    values = torch.einsum("bte,hne->bhtn", x[:, :T], layer.value)
-    return torch.einsum("bhqn,ehn->bqe", weights @ values, layer.output.view(-1, h, n))
-
-
-def _argmax_sets(run: Pass) -> Tensor:
-    """From the CLS down: the heaviest key of every head of every token reached."""
-    B, T = run.weights[0].shape[0], run.weights[0].shape[-1]
-    reached = torch.zeros(B, T, dtype=torch.bool)
-    for p in reversed(run.weights):
-        best = torch.zeros_like(p, dtype=torch.bool).scatter_(-1, p.argmax(-1, keepdim=True), True).any(1)
-        rows = torch.cat([reached, torch.ones(B, 1, dtype=torch.bool)], 1)[:, -best.shape[1] :]
-        reached = reached | (best & rows[..., None]).any(1)
-    return reached
-
-
-def _rollout(run: Pass) -> Tensor:
-    """Attention rollout: the mean over heads, half of it the residual stream, multiplied through the layers."""
-    B, T = run.weights[0].shape[0], run.weights[0].shape[-1]
-    flow = torch.eye(T + 1).expand(B, -1, -1)
-    for p in run.weights:
-        mean = p.mean(1)
-        if mean.shape[1] == 1:
-            mean = torch.cat([torch.eye(T).expand(B, -1, -1), mean], 1)
-        full = torch.cat([mean, torch.zeros(B, T + 1, 1)], 2)
-        flow = (0.5 * full + 0.5 * torch.eye(T + 1)) @ flow
-    row = flow[:, -1, :T]
-    return row / row.amax(1, keepdim=True).clamp(min=1e-12)
-
-
-def _gradient_times_input(engine: Engine, X: Tensor) -> Tensor:
-    with torch.enable_grad():
-        tokens = X.clone().requires_grad_(True)
-        (slope,) = torch.autograd.grad(engine.run(tokens).output.sum(), tokens)
-    size = (slope * X).sum(-1).abs()
-    return size >= 0.1 * size.amax(1, keepdim=True)
+    return {name: {"copies": found} for name, found in movers.answers(network, seen.engine).items()}

@@ -9,7 +9,7 @@ import torch
 from infoflow.compiler.blocks import Block, Piece, choose, flag_choice, units
 from infoflow.compiler.writer import write_block
 from infoflow.nn import Transformer, TransformerConfig
-from infoflow.probes.benchmark.circuits import TOLERANCE, Circuit, Logits, Symbols, averages, labels_of
+from infoflow.probes.benchmark.circuits import TOLERANCE, Circuit, Symbols, averages, forms, labels_of, said, says
 from infoflow.probes.benchmark.truth import OUT, Direction, Edge, Head, Node, Truth
 
 WEIGHTS = 4.0  # largest coefficient of a unit: larger ones are shared by several
@@ -32,12 +32,13 @@ class Planting:
     def __init__(self, circuits: list[Circuit], written: Symbols, layers: int, encoder: str, causal: bool) -> None:
         self.circuits, self.written, self.layers, self.causal = circuits, written, layers, causal
         self.encoder_kind = encoder
-        self.logits = [Logits(c, written, "cls" if c.layer == layers - 1 else "tokens") for c in circuits]
+        self.logits = forms(circuits, written, layers)
         self.backed = {c.stands_in for c in circuits if c.role == "backup"}
+        self.spoken = written.count if any(c.says for c in circuits) else 0  # logits of symbols
         self.names = [self._names(l) for l in range(layers)]
         self.index = [{name: j for j, name in enumerate(names)} for names in self.names]
         self.nodes = self._nodes()
-        self.collects = any(c.layer < layers - 1 and c.role == "computes" for c in circuits)
+        self.collects = any(c.layer < layers - 1 and c.adds for c in circuits)
 
     def _nodes(self) -> list[Node]:
         used = [0] * self.layers
@@ -51,12 +52,24 @@ class Planting:
         K, P = self.written.code.shape[1], self.written.place.shape[1]
         names = [f"symbol[{k + 1}]" for k in range(K)] + [f"place[{p + 1}]" for p in range(P)] + ["one", "v"]
         for n, c in enumerate(self.circuits):
-            if c.layer < layer and c.layer < self.layers - 1 and c.role == "computes":
+            if c.layer < layer and c.layer < self.layers - 1 and c.adds:
                 names.append(f"circuit{n + 1}.product")
-            if c.layer == layer:
+            if c.kind == "before" and c.layer <= layer <= self._told_up_to(n):
+                names += self._told(n)
+            elif c.layer == layer and not c.says and c.kind != "before":
                 names.append(f"circuit{n + 1}.fetched")
                 names += [f"circuit{n + 1}.flag"] if n in self.backed else []
-        return [*names, "average"] if layer == self.layers - 1 else names
+        return [*names, "average", *self._says()] if layer == self.layers - 1 else names
+
+    def _told(self, n: int) -> list[str]:
+        """The directions of the symbol in front, which head n tells."""
+        return [f"circuit{n + 1}.before[{k + 1}]" for k in range(self.written.count)]
+
+    def _told_up_to(self, n: int) -> int:
+        return max((c.layer for c in self.circuits if c.reads == n), default=0)
+
+    def _says(self) -> list[str]:
+        return [f"says[{k + 1}]" for k in range(self.spoken)]
 
     def heads(self) -> tuple[int, ...]:
         count = [sum(c.layer == l for c in self.circuits) for l in range(self.layers)]
@@ -67,22 +80,37 @@ class Planting:
         """So that each circuit's part of the output has its share of `spread`, the target's standard deviation."""
         found = []
         for c, logits in zip(self.circuits, self.logits, strict=True):
-            deviation = float(averages(logits, tokens, self.causal).std())
-            found.append(c.share * spread / max(deviation, 1e-6) if c.role == "computes" else 0.0)
+            if c.says:
+                deviation = float(np.sqrt(said(c, logits, tokens, self.causal).var(0).sum()))
+            else:
+                deviation = float(averages(logits, tokens, self.causal).std()) if c.adds else np.inf
+            found.append(c.share * spread / max(deviation, 1e-6))
         return found
+
+    def function(self, tokens: np.ndarray, gains: list[float]) -> np.ndarray:
+        """What the circuits compute exactly: (number, 1 + logits)."""
+        y = np.zeros((len(tokens), 1 + self.spoken))
+        for gain, c, logits in zip(gains, self.circuits, self.logits, strict=True):
+            if c.says:
+                y[:, 1:] += gain * said(c, logits, tokens, self.causal)
+            elif c.adds:
+                y[:, 0] += gain * averages(logits, tokens, self.causal)
+        return y
 
     @torch.no_grad()
     def write(self, gains: list[float]) -> Transformer:
         blocks = [self._block(l) for l in range(self.layers - 1)] + [self._readout(gains)]
         first = self._encoder() if self.encoder_kind == "mlp" else None
         ranks = [self._factors(n)[0].shape[0] for n in range(len(self.circuits))]
+        moved = [self.written.count if c.says or c.kind == "before" else 2 for c in self.circuits]  # value rows
         size = [
-            max([2, *(r for r, c in zip(ranks, self.circuits, strict=True) if c.layer == l)])
+            max([2, *(max(r, m) for r, m, c in zip(ranks, moved, self.circuits, strict=True) if c.layer == l)])
             for l in range(self.layers)
         ]
         network = Transformer(
             TransformerConfig(
                 dim=self.written.count + 1,
+                outputs=1 + self.spoken,
                 heads=self.heads(),
                 head_dims=tuple(size),
                 widths=tuple(block.width(WEIGHTS) + self._extra(l) for l, block in enumerate(blocks)),
@@ -96,13 +124,13 @@ class Planting:
             )
         ).double()
         self._embed(network, first)
-        for n in range(len(self.circuits)):
-            self._head(network, n)
+        for n, gain in enumerate(gains):
+            self._head(network, n, gain)
         if self.collects:
             self._collector(network, gains)
         for l, block in enumerate(blocks):
             ffn: Any = network.ffns[l] if l < self.layers - 1 else network.readout
-            outputs = np.arange(len(self.names[l + 1])) if l < self.layers - 1 else np.arange(1)
+            outputs = np.arange(len(self.names[l + 1])) if l < self.layers - 1 else np.arange(1 + self.spoken)
             write_block(ffn, block, WEIGHTS, np.arange(len(self.names[l])), outputs)
             if l < self.layers - 1:
                 self._gated(ffn, l, block.width(WEIGHTS))
@@ -141,18 +169,31 @@ class Planting:
         root = np.sqrt(S[:rank])[:, None]
         return root * U.T[:rank], root * V[:rank]
 
-    def _head(self, network: Transformer, n: int) -> None:
-        (l, h), layer = self.nodes[n], self.circuits[n].layer
+    def _head(self, network: Transformer, n: int, gain: float) -> None:
+        (l, h), c = self.nodes[n], self.circuits[n]
         attention: Any = network.attentions[l]
         query, key = self._factors(n)
+        told = [] if c.reads is None else [self.index[l][name] for name in self._told(c.reads)]
         attention.query[h, : len(query), : query.shape[1]] = torch.from_numpy(query)
-        attention.key[h, : len(key), : key.shape[1]] = torch.from_numpy(key)
-        attention.value[h, 0, self.index[layer]["v"]] = 1.0
+        attention.key[h, : len(key), [*range(self.logits[n].size), *told]] = torch.from_numpy(key)
+        if c.says or c.kind == "before":
+            self._moves(attention, n, gain)
+            return
+        attention.value[h, 0, self.index[l]["v"]] = 1.0
         size = attention.query.shape[1]
-        attention.output[self.index[layer][f"circuit{n + 1}.fetched"], h * size] = 1.0
+        attention.output[self.index[l][f"circuit{n + 1}.fetched"], h * size] = 1.0
         if n in self.backed:
-            attention.value[h, 1, self.index[layer]["one"]] = 1.0
-            attention.output[self.index[layer][f"circuit{n + 1}.flag"], h * size + 1] = 1.0
+            attention.value[h, 1, self.index[l]["one"]] = 1.0
+            attention.output[self.index[l][f"circuit{n + 1}.flag"], h * size + 1] = 1.0
+
+    def _moves(self, attention: Any, n: int, gain: float) -> None:
+        """A head that fetches symbols: for the tokens' own directions, or as logits."""
+        (l, h), c = self.nodes[n], self.circuits[n]
+        K, size = self.written.count, attention.query.shape[1]
+        table = gain * says(self.logits[n], c).T if c.says else np.eye(K)
+        rows = [self.index[l][name] for name in (self._says() if c.says else self._told(n))]
+        attention.value[h, :K, : self.written.code.shape[1]] = torch.from_numpy(np.linalg.pinv(self.written.code).T)
+        attention.output[rows, h * size : h * size + K] = torch.from_numpy(table)
 
     def _collector(self, network: Transformer, gains: list[float]) -> None:
         """The head that averages the products for the CLS, each with its gain."""
@@ -170,13 +211,13 @@ class Planting:
         block = Block(len(self.names[layer]), len(self.names[layer + 1]))
         unit = np.eye(len(self.names[layer]))
         for name in self.names[layer]:
-            if name.startswith(("symbol", "place")):
+            if name.startswith(("symbol", "place")) or ("before" in name and name in after):
                 self._copy(block, after[name], unit[here[name]])
             elif name == "v" or (name.endswith("product") and name in after):
                 _carry(block, after[name], unit[here[name]])
         block.constants[after["one"]] = 1.0
         for n, c in enumerate(self.circuits):
-            if c.layer == layer and c.role == "computes":
+            if c.layer == layer and c.adds:
                 factors = np.array([unit[here["v"]], unit[here[f"circuit{n + 1}.fetched"]]])
                 block.pieces.append(_product(after[f"circuit{n + 1}.product"], factors))
         return block
@@ -235,21 +276,22 @@ class Planting:
 
     def _readout(self, gains: list[float]) -> Block:
         l = self.layers - 1
-        block = Block(len(self.names[l]), 1)
-        row, reach = np.zeros(len(self.names[l])), 0.0
+        block = Block(len(self.names[l]), 1 + self.spoken)
+        row, reach = np.zeros(len(self.names[l])), self._reach(gains, spoken=False)
         for n, (c, gain) in enumerate(zip(self.circuits, gains, strict=True)):
-            reach += abs(gain)
-            if c.layer == l and c.role == "computes":
+            if c.layer == l and c.adds:
                 row[self.index[l][f"circuit{n + 1}.fetched"]] = gain
         if self.collects:
             row[self.index[l]["average"]] = 1.0
-        size = float(np.abs(row).max()) or 1.0
-        piece = Piece(0, size, (row / size)[None], (0.0,), (max(reach, 1e-3) * ROOM / size,), (1.0,))
-        tolerance = 2 * TOLERANCE * max(reach, 1e-3)
-        block.pieces.append(
-            replace(piece, choice=choose(1, size, piece.radii, (1.0,), tolerance, WEIGHTS, "chebyshev"))
-        )
+        _read(block, 0, row, reach)
+        for k, name in enumerate(self._says()):
+            _read(block, 1 + k, np.eye(len(row))[self.index[l][name]], self._reach(gains, spoken=True))
         return block
+
+    def _reach(self, gains: list[float], spoken: bool) -> float:
+        """How large the first output, or a logit, can be."""
+        parts = [abs(g) for g, c in zip(gains, self.circuits, strict=True) if (bool(c.says) if spoken else c.adds)]
+        return max(sum(parts), 1e-3)
 
     def bound(self, gains: list[float]) -> float | None:
         """|network - sum of gain times average|: the pieces' errors, each number carried through at most L blocks.
@@ -261,16 +303,20 @@ class Planting:
         steps = self.layers + (self.encoder_kind == "mlp")
         off = steps * TOLERANCE  # of v, and of a carried product
         one = TOLERANCE + 2 * off * ROOM + off**2 + off
-        return float(sum(abs(g) for g in gains) * (one + 2 * TOLERANCE))
+        first = self._reach(gains, spoken=False) * (one + 2 * TOLERANCE)
+        return float(max(first, self._reach(gains, spoken=True) * 2 * TOLERANCE if self.spoken else 0.0))
 
     def truth(self, gains: list[float]) -> Truth:
         heads, edges = {}, []
         collector = (self.layers - 1, self.heads()[-1] - 1)
         for n, (c, logits) in enumerate(zip(self.circuits, self.logits, strict=True)):
             stands = None if c.stands_in is None else self.nodes[c.stands_in]
-            heads[self.nodes[n]] = Head(labels_of(c, logits, self.causal), f"{c.kind}: {logits.text}", c.role, stands)
-            if c.role == "computes":
+            job = f"circuit{n + 1}, {c.says or c.kind}: {logits.text}"
+            heads[self.nodes[n]] = Head(labels_of(c, logits, self.causal), job, c.role, stands, says=c.says)
+            if c.adds or c.says:
                 edges.append((self.nodes[n], OUT if c.layer == self.layers - 1 else collector))
+            if c.reads is not None:
+                edges.append((self.nodes[c.reads], self.nodes[n]))
         if self.collects:
             heads[collector] = Head(("global",), "average of the products", "computes")
             edges.append((collector, OUT))
@@ -298,3 +344,11 @@ def _product(output: int, factors: np.ndarray) -> Piece:
 def _carry(block: Block, output: int, row: np.ndarray, radius: float = ROOM) -> None:
     choice = choose(1, 1.0, (radius,), (1.0,), TOLERANCE, WEIGHTS, "chebyshev")
     block.pieces.append(Piece(output, 1.0, row[None], (0.0,), (radius,), (1.0,), choice))
+
+
+def _read(block: Block, output: int, row: np.ndarray, reach: float) -> None:
+    """output += row . x within 2 TOLERANCE of the largest value `reach`."""
+    size = float(np.abs(row).max()) or 1.0
+    piece = Piece(output, size, (row / size)[None], (0.0,), (reach * ROOM / size,), (1.0,))
+    choice = choose(1, size, piece.radii, (1.0,), 2 * TOLERANCE * reach, WEIGHTS, "chebyshev")
+    block.pieces.append(replace(piece, choice=choice))

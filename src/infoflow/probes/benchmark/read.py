@@ -16,7 +16,7 @@ from infoflow.nn import Transformer
 from infoflow.nn.files import load
 from infoflow.probes.benchmark.truth import Truth
 from infoflow.probes.record import Batch
-from infoflow.reading import json_of
+from infoflow.reading import json_of, plain
 
 MOST_NETWORKS = 10**4  # of one benchmark: files are named by four digits
 
@@ -40,7 +40,7 @@ class PlantedNetwork:
 
     @cached_property
     def tensors(self) -> dict[str, Any]:
-        path = self.folder / "inputs" / f"{self.number:04d}.safetensors"
+        path = plain(self.folder / "inputs" / f"{self.number:04d}.safetensors", "inputs")
         try:
             with safe_open(str(path), framework="pt") as file:
                 found: dict[str, Any] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -58,15 +58,24 @@ class PlantedNetwork:
 
     @property
     def batch(self) -> Batch:
-        """The inputs for `infoflow.probes`; the first token is where sinks would be."""
+        """The inputs for `infoflow.probes`; the first token is where sinks would be, symbols are kinds of tokens."""
         first = torch.zeros(self.X.shape[:2], dtype=torch.bool)
         first[:, 0] = True
-        return Batch({"X": self.X}, sinks=first)
+        return Batch({"X": self.X}, sinks=first, kinds=self.symbols)
 
     @property
     def symbols(self) -> Tensor | None:
         """(documents, T): which tokens are of one kind, where the network has circuits over symbols."""
         return self.tensors.get("symbols")
+
+    @property
+    def logits(self) -> int:
+        """How many of the outputs, the last ones, are logits of symbols; 0: none."""
+        found = self.tensors.get("logits")
+        whole = found is None or (isinstance(found, Tensor) and found.numel() == 1)
+        if not whole or not 0 <= (0 if found is None else int(found)) <= self.model.config.outputs:
+            raise InfoFlowError(f"expected at most {self.model.config.outputs} logits of symbols, got another number.")
+        return 0 if found is None else int(found)
 
     @property
     def asked(self) -> list[tuple[int, str]]:

@@ -57,12 +57,13 @@ def _gated(gates: Tensor, first: list[int], heads: tuple[int, ...], l: int, c: T
     return c * gates[first[l] : first[l] + heads[l]].view(1, -1, 1, 1)
 
 
-def _own_streams(engine: Engine, l: int, copies: Tensor) -> Tensor:
-    """Contributions (B, h, Q, E) of layer l where head i reads its own copy (h, B, rows, E) of the stream."""
+def _own_streams(engine: Engine, l: int, copies: Tensor, first: int = 0) -> Tensor:
+    """Contributions (B, h, Q, E) of the heads of layer l from `first` on, each of which reads its own copy (h, B, rows,
+    E) of the stream."""
     layer = engine.layer(l)
     T, cls_only = copies.shape[-2] - 1, l == engine.layers - 1
     found = []
-    for i, x in enumerate(copies):
+    for i, x in enumerate(copies, first):
         asked = x[:, T:] if cls_only else x
         assert layer.value is not None
         q, k, v = (
@@ -75,23 +76,25 @@ def _own_streams(engine: Engine, l: int, copies: Tensor) -> Tensor:
 
 
 def attribution(engine: Engine, clean: Pass, other: Pass, integrated: bool) -> dict[Edge, float]:
-    """E(a^2) / (2 Var y), a the attributed change of the output, summed over outputs."""
+    """E(a^2) / (2 Var y), a the attributed change of the output towards that of the other input (a scalar, as the
+    papers' differences of two logits are; with one output its change itself)."""
     points = [(k + 0.5) / IG_STEPS for k in range(IG_STEPS)] if integrated else [0.0]
-    totals: dict[tuple[Edge, int], Tensor] = {}
+    towards = other.output - clean.output
+    towards = towards / towards.norm(dim=-1, keepdim=True).clamp(min=1e-30)
+    totals: dict[Edge, Tensor] = {}
     for point in points:
         start = clean.streams[0] + point * (other.streams[0] - clean.streams[0])
-        for output in range(clean.output.shape[-1]):
-            for edge, value in _slopes(engine, clean, other, start, output).items():
-                totals[edge, output] = totals.get((edge, output), torch.zeros(())) + value / len(points)
-    found: dict[Edge, float] = {}
+        for edge, value in _slopes(engine, clean, other, start, towards).items():
+            totals[edge] = totals.get(edge, torch.zeros(())) + value / len(points)
     size = 2 * max(spread(clean.output), 1e-30)
-    for (edge, _), value in totals.items():
-        found[edge] = found.get(edge, 0.0) + float(value.double().square().mean()) / size
-    return found
+    return {edge: float(value.double().square().mean()) / size for edge, value in totals.items()}
 
 
-def _slopes(engine: Engine, clean: Pass, other: Pass, start: Tensor, output: int) -> dict[Edge, Tensor]:
-    """Per edge and document: gradient at the receiver's own copy of the stream, pulled back to the sender."""
+def _slopes(engine: Engine, clean: Pass, other: Pass, start: Tensor, towards: Tensor) -> dict[Edge, Tensor]:
+    """Per edge and document: gradient at the receiver's own copy of the stream, pulled back to the sender.
+
+    All receivers of a layer are pulled back together, each as one more group of documents.
+    """
     x, copies, streams, sums = start, [], [], []
     with torch.enable_grad():
         for l in range(engine.layers):
@@ -102,72 +105,99 @@ def _slopes(engine: Engine, clean: Pass, other: Pass, start: Tensor, output: int
             streams.append(x)
             sums.append(c.sum(1))
             x = engine.behind(l, x, c.sum(1))
-        slopes = torch.autograd.grad(x[:, output].sum(), copies)
+        slopes = torch.autograd.grad((x * towards).sum(), copies)
     found: dict[Edge, Tensor] = {}
-    receivers: list[tuple[Node, int, Tensor]] = [
-        ((m, j), m, slopes[m][j]) for m in range(engine.layers) for j in range(engine.heads[m])
-    ]
-    last = torch.zeros_like(x)
-    last[:, output] = 1.0
-    receivers.append((OUT, engine.layers, last))
-    for receiver, m, slope in receivers:
+    receivers = [(m, [(m, j) for j in range(engine.heads[m])], slopes[m]) for m in range(engine.layers)]
+    receivers.append((engine.layers, [OUT], towards[None]))
+    for m, nodes, slope in receivers:
         for l in range(m - 1, -1, -1):
             slope = _pulled(engine, l, streams[l].detach(), sums[l].detach(), slope)
             change = other.contributions[l] - clean.contributions[l]  # (B, h, Q, E)
-            rows = slope[:, -change.shape[2] :]
-            for i in range(engine.heads[l]):
-                found[(l, i), receiver] = (rows * change[:, i]).sum((1, 2))
+            value = torch.einsum("rbqe,bhqe->rhb", slope[:, :, -change.shape[2] :], change)
+            for number, receiver in enumerate(nodes):
+                for i in range(engine.heads[l]):
+                    found[(l, i), receiver] = value[number, i]
     return found
 
 
 def _pulled(engine: Engine, l: int, x: Tensor, added: Tensor, slope: Tensor) -> Tensor:
-    """The gradient in front of layer l's block, with its heads held."""
+    """The gradients (receivers, B, ...) in front of layer l's block, with its heads held."""
+    many = len(slope)
     with torch.enable_grad():
-        x = x.clone().requires_grad_(True)
-        (back,) = torch.autograd.grad(engine.behind(l, x, added), x, slope)
-    return back
+        x = x.repeat(many, 1, 1).requires_grad_(True)
+        (back,) = torch.autograd.grad(engine.behind(l, x, added.repeat(many, 1, 1)), x, slope.flatten(0, 1))
+    return back.view(many, -1, *back.shape[1:])
 
 
 @torch.no_grad()
 def acdc(engine: Engine, clean: Pass, other: Pass, bound: float = ACDC_BOUND) -> dict[Edge, float]:
     """The rise of the error (over twice the variance) when each edge was tried; edges that went are 0 below `bound`."""
-    removed: dict[Node, set[Node]] = {}
-    receivers = [OUT, *reversed(engine.nodes())]
+    graph = _Graph(engine, clean, other)
     found: dict[Edge, float] = {}
     error = 0.0
-    for receiver in receivers:
+    for receiver in [OUT, *reversed(engine.nodes())]:
         top = engine.layers if receiver == OUT else receiver[0]
         for sender in (node for node in reversed(engine.nodes()) if node[0] < top):
-            removed.setdefault(receiver, set()).add(sender)
-            tried = effect(_with_removed(engine, clean, other, removed) - clean.output, clean)
+            changed, output = graph.without(sender, receiver)
+            tried = effect(output - clean.output, clean)
             found[sender, receiver] = max(tried - error, 0.0)
             if tried - error < bound:
                 error = tried
-            else:
-                removed[receiver].discard(sender)
+                graph.remove(sender, receiver, changed, output)
     return found
 
 
-def _with_removed(engine: Engine, clean: Pass, other: Pass, removed: dict[Node, set[Node]]) -> Tensor:
-    """The output when every receiver sees the other input's contribution over its removed edges."""
-    now: list[Tensor] = []
+class _Graph:
+    """The network over the edges that are left; removed ones carry the other input's contributions.
 
-    def seen(receiver: Node, top: int) -> Tensor:
-        gone = removed.get(receiver, set())
-        x = clean.streams[0]
-        for l in range(top):
-            c = now[l]
+    Edges go from the output down, so that layers below the receiver in question are still clean; after a removal only
+    heads that read a changed head are run again.
+    """
+
+    def __init__(self, engine: Engine, clean: Pass, other: Pass) -> None:
+        self.engine, self.clean, self.other = engine, clean, other
+        self.now = [c.clone() for c in clean.contributions]
+        self.output = clean.output
+        self.removed: dict[Node, set[Node]] = {node: set() for node in (OUT, *engine.nodes())}
+
+    def without(self, sender: Node, receiver: Node) -> tuple[dict[Node, Tensor], Tensor]:
+        """The contributions that change, and the output, when one more edge goes."""
+        engine, changed = self.engine, dict[Node, Tensor]()
+        gone = self.removed[receiver] | {sender}
+        if receiver == OUT:
+            return changed, self._seen(gone, engine.layers, engine.layers, changed)
+        changed[receiver] = self._head(receiver, gone, receiver[0], changed)
+        for node in engine.nodes():
+            if node[0] > receiver[0] and changed.keys() - self.removed[node]:
+                changed[node] = self._head(node, self.removed[node], receiver[0], changed)
+        if not changed.keys() - self.removed[OUT]:
+            return changed, self.output
+        return changed, self._seen(self.removed[OUT], engine.layers, receiver[0], changed)
+
+    def remove(self, sender: Node, receiver: Node, changed: dict[Node, Tensor], output: Tensor) -> None:
+        self.removed[receiver].add(sender)
+        self.output = output
+        for (l, i), c in changed.items():
+            self.now[l][:, i] = c
+
+    def _head(self, node: Node, gone: set[Node], lowest: int, changed: dict[Node, Tensor]) -> Tensor:
+        l, i = node
+        x = self._seen(gone, l, lowest, changed)
+        return _own_streams(self.engine, l, x[None], first=i)[:, 0]
+
+    def _seen(self, gone: set[Node], top: int, lowest: int, changed: dict[Node, Tensor]) -> Tensor:
+        """The stream in front of layer `top` (or the output) of a receiver that lost these edges."""
+        first = min((*(l for l, _ in gone), lowest, top))
+        x = self.clean.streams[first] if first < self.engine.layers else self.output
+        for l in range(first, top):
+            c = self.now[l].clone()
+            for node, value in changed.items():
+                if node[0] == l:
+                    c[:, node[1]] = value
             swapped = [i for k, i in gone if k == l]
-            if swapped:
-                c = c.clone()
-                c[:, swapped] = other.contributions[l][:, swapped]
-            x = engine.behind(l, x, c.sum(1))
+            c[:, swapped] = self.other.contributions[l][:, swapped]
+            x = self.engine.behind(l, x, c.sum(1))
         return x
-
-    for m in range(engine.layers):
-        heads = range(engine.heads[m])
-        now.append(_own_streams(engine, m, torch.stack([seen((m, j), m) for j in heads])))
-    return seen(OUT, engine.layers)
 
 
 @torch.no_grad()

@@ -7,6 +7,7 @@ An answer to one network is a plain object with any of these keys (layers and he
     edges       [[1, 1], [2, 1], 0.8] and [[2, 1], "out", 1.0]: a number for edges that may be there; others count as 0
     directions  a vector for each asked quantity, along which it is written
     sets        for every document the positions (1-based) whose tokens the output holds
+    copies      a number for every head, larger for heads that copy the symbol they see to its logit
 
 and the scores are
 
@@ -15,6 +16,7 @@ and the scores are
     edges       AUROC and, with a threshold, F1 over all pairs of heads in order and all pairs (head, out)
     directions  mean |cosine| with the true direction
     sets        mean F1 of the positions
+    copies      AUROC and, with a threshold, F1 of the copying heads, on networks with logits
 
 Every family (the name of a target) has the same weight, whatever its number of networks or heads; the interval is the
 central 95% over families drawn again with replacement. Networks of one family are no independent evidence.
@@ -31,7 +33,7 @@ from infoflow.errors import InfoFlowError
 from infoflow.probes.benchmark.read import open_benchmark
 from infoflow.probes.benchmark.truth import OUT, Edge, Node, Truth
 
-TASKS = ("modes", "matter", "edges", "directions", "sets")
+TASKS = ("modes", "matter", "edges", "directions", "sets", "copies")
 DRAWS = 1000
 KEEPS = "keeps the function"
 
@@ -105,6 +107,14 @@ def _matter(truth: Truth, answer: Any, threshold: float | None) -> dict[str, Any
     return _ranked(np.array([node in truth.matter for node in nodes]), scores, threshold)
 
 
+def _copies(truth: Truth, answer: Any, threshold: float | None) -> dict[str, Any]:
+    """Suppressing and translating heads, and decoys of copying ones, do not copy."""
+    nodes = judged_heads(truth)
+    scores = np.array([float(answer[l][i]) for l, i in nodes])
+    heads = [truth.heads[node] for node in nodes]
+    return _ranked(np.array([h.says == "copying" and h.role == "computes" for h in heads]), scores, threshold)
+
+
 def _edges(truth: Truth, answer: Any, threshold: float | None) -> dict[str, Any]:
     said = {(_node(a), _node(b)): float(value) for a, b, value in answer}
     pairs = judged_edges(truth)
@@ -141,11 +151,13 @@ def _directions(truth: Truth, answer: Any, _: float | None) -> list[float]:
 
 
 def _sets(truth: Truth, answer: Any, _: float | None) -> list[float]:
-    """F1 per document; networks whose heads were changed have no sets."""
+    """F1 per document that is asked (no near tie); networks whose heads were changed have no sets."""
     if "sets" not in truth.about or not all(head.labels for head in truth.heads.values()):
         return []
     found = []
     for true, said in zip(truth.about["sets"], answer, strict=True):
+        if true is None:
+            continue
         both = len(set(true) & set(said))
         found.append(2 * both / max(len(set(true)) + len(set(said)), 1))
     return found
@@ -157,6 +169,7 @@ _JUDGES: dict[str, Callable[[Truth, Any, float | None], Any]] = {
     "edges": _edges,
     "directions": _directions,
     "sets": _sets,
+    "copies": _copies,
 }
 
 
@@ -178,82 +191,101 @@ def summary(judged: list[Judged]) -> dict[str, Any]:
     return result
 
 
-def _measures(task: str, part: list[Judged]) -> dict[str, Any]:
-    if task == "modes":
-        return {"macro_f1": _interval(part, macro_f1), "by_mode": _f1_by_mode(part)}
-    if task in ("directions", "sets"):
-        return {"mean": _interval(part, lambda weighted: _mean(weighted, task))}
-    found = {"auroc": _interval(part, lambda weighted: _auroc(weighted, task))}
-    if all("counts" in one.found[task] for one in part):
-        found["f1"] = _interval(part, lambda weighted: _f1(weighted, task))
+def by_family(judged: list[Judged], task: str, measure: str) -> dict[str, Any]:
+    """One measure of one task for every family, with its interval over the networks of the family."""
+    found = {}
+    for family in sorted({one.family for one in judged}):
+        part = [one for one in judged if one.family == family and one.found.get(task) not in (None, [])]
+        if part:
+            sums, finish = _MEASURES[measure](task, part)
+            found[family] = {**_interval(sums, list(range(len(part))), finish), "networks": len(part)}
     return found
 
 
-Weighted = list[tuple[float, Judged]]
+Finish = Callable[[np.ndarray], np.ndarray]  # (draws, sums) -> (draws,), nan where there is nothing to say
+Sums = tuple[np.ndarray, Finish]  # every score is a function of sums over networks
 
 
-def _interval(part: list[Judged], measure: Callable[[Weighted], float | None]) -> dict[str, Any]:
-    """The score with every family weighted alike, and its interval over families."""
-    families = sorted({one.family for one in part})
-    members = {family: [one for one in part if one.family == family] for family in families}
-    rng = np.random.default_rng(0)
-    drawn = rng.multinomial(len(families), np.full(len(families), 1 / len(families)), size=DRAWS)
-
-    def value(weights: Any) -> float | None:
-        weighted = [
-            (float(w) / len(members[family]), one)
-            for w, family in zip(weights, families, strict=True)
-            if w
-            for one in members[family]
-        ]
-        return measure(weighted)
-
-    values = [v for v in map(value, drawn) if v is not None] if len(families) > 1 else []
-    own = value(np.ones(len(families)))
-    low, high = np.quantile(values, [0.025, 0.975]) if values else (None, None)
-    return {"value": own, "interval": [low, high], "families": len(families)}
+def _measures(task: str, part: list[Judged]) -> dict[str, Any]:
+    names = {"modes": ["macro_f1"], "directions": ["mean"], "sets": ["mean"]}.get(task, ["auroc"])
+    if names == ["auroc"] and all("counts" in one.found[task] for one in part):
+        names = ["auroc", "f1"]
+    families = [one.family for one in part]
+    found: dict[str, Any] = {}
+    for name in names:
+        sums, finish = _MEASURES[name](task, part)
+        found[name] = {**_interval(sums, families, finish), "families": len(set(families))}
+    return found | ({"by_mode": _f1_by_mode(part)} if task == "modes" else {})
 
 
-def _tally(weighted: Weighted) -> dict[str, np.ndarray]:
-    """Per mode the weights of (hits, said, true)."""
-    counts: dict[str, np.ndarray] = {}
-    for weight, one in weighted:
+def _interval(sums: np.ndarray, units: list[Any], finish: Finish) -> dict[str, Any]:
+    """The score with every unit (a family, or a network) weighted alike, and the central 95% over units drawn again."""
+    names = sorted(set(units))
+    means = np.stack([sums[[unit == name for unit in units]].mean(0) for name in names])
+    count = len(names)
+    drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=DRAWS)
+    own = float(finish(means.sum(0)[None])[0])
+    values = finish(drawn @ means) if count > 1 else np.array([np.nan])
+    values = values[np.isfinite(values)]
+    low, high = np.quantile(values, [0.025, 0.975]) if len(values) else (None, None)
+    return {"value": own if np.isfinite(own) else None, "interval": [low, high]}
+
+
+def _counted(part: list[Judged]) -> tuple[list[str], np.ndarray]:
+    """The modes, and for every network and mode (hits, said, true)."""
+    modes = sorted({mode for one in part for pair in one.found["modes"] for mode in pair})
+    counts = np.zeros((len(part), len(modes), 3))
+    for row, one in zip(counts, part, strict=True):
         for true, said in one.found["modes"]:
-            counts.setdefault(true, np.zeros(3))[2] += weight
-            counts.setdefault(said, np.zeros(3))[1] += weight
-            if true == said:
-                counts[true][0] += weight
-    return counts
+            row[modes.index(true), 2] += 1
+            row[modes.index(said), 1] += 1
+            row[modes.index(true), 0] += true == said
+    return modes, counts
 
 
-def macro_f1(weighted: Weighted) -> float | None:
+def _ratio(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
+    return np.divide(top, bottom, out=np.full(np.shape(top), np.nan), where=bottom > 0)
+
+
+def _macro_f1(task: str, part: list[Judged]) -> Sums:
     """The mean of F1 over the modes that occur in the truth."""
-    found = [2 * hits / (said + true) for hits, said, true in _tally(weighted).values() if true > 0]
-    return float(np.mean(found)) if found else None
+    modes, counts = _counted(part)
+
+    def finish(sums: np.ndarray) -> np.ndarray:
+        hits, said, true = np.moveaxis(sums.reshape(len(sums), len(modes), 3), -1, 0)
+        each = np.where(true > 0, _ratio(2 * hits, said + true), 0.0)
+        return _ratio(each.sum(1), (true > 0).sum(1))
+
+    return counts.reshape(len(part), -1), finish
 
 
 def _f1_by_mode(part: list[Judged]) -> dict[str, dict[str, float]]:
-    counts = _tally([(1.0, one) for one in part])
+    modes, counts = _counted(part)
     return {
         mode: {"f1": float(2 * hits / (said + true)), "heads": int(true)}
-        for mode, (hits, said, true) in sorted(counts.items())
+        for mode, (hits, said, true) in zip(modes, counts.sum(0), strict=True)
         if true > 0
     }
 
 
-def _mean(weighted: Weighted, task: str) -> float:
-    total = sum(weight for weight, _ in weighted)
-    return float(sum(weight * np.mean(one.found[task]) for weight, one in weighted) / total)
+def _mean(task: str, part: list[Judged]) -> Sums:
+    return np.array([[np.mean(one.found[task]), 1.0] for one in part]), lambda sums: _ratio(sums[:, 0], sums[:, 1])
 
 
-def _auroc(weighted: Weighted, task: str) -> float | None:
-    kept = [(weight, one.found[task]["auroc"]) for weight, one in weighted if one.found[task]["auroc"] is not None]
-    total = sum(weight for weight, _ in kept)
-    return float(sum(weight * value for weight, value in kept) / total) if total else None
+def _auroc(task: str, part: list[Judged]) -> Sums:
+    found = [one.found[task]["auroc"] for one in part]
+    sums = np.array([[0.0 if value is None else value, value is not None] for value in found], dtype=np.float64)
+    return sums, lambda sums: _ratio(sums[:, 0], sums[:, 1])
 
 
-def _f1(weighted: Weighted, task: str) -> float | None:
-    hits, said, true = sum(
-        (weight * np.array(one.found[task]["counts"], dtype=float) for weight, one in weighted), np.zeros(3)
-    )
-    return float(2 * hits / (said + true)) if said + true > 0 else None
+def _f1(task: str, part: list[Judged]) -> Sums:
+    counts = np.array([one.found[task]["counts"] for one in part], dtype=np.float64)
+    return counts, lambda sums: _ratio(2 * sums[:, 0], sums[:, 1] + sums[:, 2])
+
+
+_MEASURES: dict[str, Callable[[str, list[Judged]], Sums]] = {
+    "macro_f1": _macro_f1,
+    "mean": _mean,
+    "auroc": _auroc,
+    "f1": _f1,
+}

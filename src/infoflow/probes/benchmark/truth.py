@@ -34,6 +34,7 @@ class Head:
     role: str
     stands_in: Node | None = None
     agreement: float = 1.0  # of interchange interventions with the network before the disguise
+    says: str = ""  # of a head that moves symbols to their logits: copying, suppressing or translating
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class Truth:
             "heads": [
                 {"layer": l + 1, "head": i + 1, "labels": list(head.labels), "job": head.job, "role": head.role}
                 | ({"stands_in": _plain(head.stands_in)} if head.stands_in else {})
+                | ({"says": head.says} if head.says else {})
                 | {"agreement": head.agreement}
                 for (l, i), head in sorted(self.heads.items())
             ],
@@ -106,7 +108,8 @@ def _head(payload: dict[str, Any]) -> Head:
         raise ValueError(payload["role"])
     place = payload.get("stands_in")
     labels = tuple(str(label) for label in payload["labels"])
-    return Head(labels, str(payload["job"]), payload["role"], _node(place) if place else None, payload["agreement"])
+    stands, told = _node(place) if place else None, str(payload.get("says", ""))
+    return Head(labels, str(payload["job"]), payload["role"], stands, payload["agreement"], told)
 
 
 def join(first: Truth, second: Truth, heads: tuple[int, ...], embed: tuple[int, ...]) -> Truth:

@@ -11,12 +11,14 @@ from infoflow.nn import Transformer
 
 @torch.no_grad()
 def union(first: Transformer, second: Transformer) -> Transformer:
-    """y = first(x) + (second(z), 0, ...) for tokens (x, z). Both have the same layers and the same kind of encoder."""
+    """y = (first(x) + (second(z)_1, 0, ...), second(z)_2, ...) for tokens (x, z): the first outputs are added, further
+    ones of the second stand behind. Both have the same layers and the same kind of encoder."""
     a, b = first.config, second.config
     placed = "additive" if "additive" in (a.positions, b.positions) else "none"
     config = replace(
         a,
         dim=a.dim + b.dim,
+        outputs=a.outputs + b.outputs - 1,
         heads=tuple(x + y for x, y in zip(a.heads, b.heads, strict=True)),
         head_dims=tuple(max(x, y) for x, y in zip(a.head_dims, b.head_dims, strict=True)),
         widths=tuple(x + y for x, y in zip(a.widths, b.widths, strict=True)),
@@ -48,15 +50,16 @@ def _rows(mine: Any, one: Tensor | None, two: Tensor | None, split: int | None =
 
 
 def _beside(mine: Any, one: Any, two: Any, added: bool = False) -> None:
-    """Block-diagonal maps; with `added` the last map of the second adds to the first outputs."""
+    """Block-diagonal maps; with `added` the first output of the second is added to that of the first."""
     last = len(mine.maps) - 1
     for number, (m, x, y) in enumerate(zip(mine.maps, one.maps, two.maps, strict=True)):
         rows, columns = x.weight.shape
         m.weight[:rows, :columns] = x.weight
         m.bias[:rows] = x.bias
         if added and number == last:
-            m.weight[: len(y.weight), columns:] = y.weight
-            m.bias[: len(y.bias)] += y.bias
+            places = [0, *range(rows, len(m.weight))]
+            m.weight[places, columns:] = y.weight
+            m.bias[places] += y.bias
         else:
             m.weight[rows:, columns:] = y.weight
             m.bias[rows:] = y.bias

@@ -72,7 +72,7 @@ class Lift(nn.Module):
 
 
 class Published(nn.Module):
-    """What the three networks share."""
+    """A network of the published code: its initial weights follow the law of that code, not ours."""
 
     def initialise(self, generator: torch.Generator, scale: float = 1.0) -> None:
         """The law of the published code."""

@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from infoflow.construct.softmax_attention import (
     ReluNetwork,
     multi_head_truncated_linear,
-    truncated_linear,
     two_layer_attention,
 )
+from infoflow.construct.softmax_attention.anchors import Anchors
+from infoflow.construct.softmax_attention.truncated_linear import on_anchors
 from infoflow.lab.item import Context
 from infoflow.lab.papers.softmax_attention.model import Guided, OneLayer, TwoLayers
 from infoflow.lab.sweep import failed, spread, train_cells
@@ -44,7 +45,7 @@ class Taught(Task):
         return {"task": {"name": self.name, **asdict(self)}}  # type: ignore[call-overload]
 
     def counts(self) -> tuple[int, int]:
-        """Four fifths are trained on."""
+        """Training and test samples: four fifths and the last fifth, as published."""
         cut = self.count * 4 // 5
         return cut, self.count - cut
 
@@ -120,7 +121,7 @@ class Truncated(Taught):
         x, y = self.draw(seed)
         cut = len(x) * 4 // 5
         if self.H == 1:
-            net: Any = truncated_linear(w, t, self.a, self.b, n=self.n, p=self.p, eps0=1 / (4 * self.p))
+            net: Any = on_anchors(w, t, Anchors(self.a, self.b, self.p), 1 / (4 * self.p), n=self.n)
         else:
             eps0 = 1 / (8 * self.n * self.H)
             net = multi_head_truncated_linear(w, t, self.a, self.b, n=self.n, H=self.H, eps0=eps0, radius=RADIUS)
@@ -238,7 +239,7 @@ def falls(rows: Sequence[dict[str, Any]], sweep: str) -> tuple[float, float]:
 
 
 def average(entries: list[dict[str, float]]) -> dict[str, float]:
-    """The mean of every entry."""
+    """The mean of each named measure over runs."""
     return {name: sum(entry[name] for entry in entries) / len(entries) for name in entries[0]}
 
 

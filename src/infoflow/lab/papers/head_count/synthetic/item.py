@@ -7,8 +7,8 @@ import numpy as np
 
 from infoflow import targets
 from infoflow.architecture import Architecture
-from infoflow.lab.item import VALIDATION, Compared, Context, Finding, Item, Outcome, Told, printed
-from infoflow.lab.sweep import cells, train_cells
+from infoflow.lab.item import LAST, Compared, Context, Finding, Item, Outcome, Told, printed
+from infoflow.lab.sweep import cells, measured_on, train_cells
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
 from infoflow.verdicts.bounds import head_count_exponent
@@ -69,7 +69,8 @@ def run(context: Context) -> Outcome:
     remarks.append(
         "the slides print figures only, no numbers; `predicted` speaks of the model with residual connections"
     )
-    return Outcome(columns, rows, results.runs(), remarks, figures, {"transition": printed(__package__)["transition"]})
+    extra, measured = {"transition": printed(__package__)["transition"]}, measured_on(results.runs())
+    return Outcome(columns, rows, results.runs(), remarks, figures, extra, measured)
 
 
 def _told(rows: list[dict[str, Any]]) -> Told:
@@ -182,6 +183,6 @@ ITEM = Item(
     judge=judge,
     told=_told,
     compared=Compared(("T", "h", "N"), "mean", None, "std"),
-    scored=VALIDATION,
+    scored=LAST,
     parts=PARTS,
 )

@@ -110,7 +110,7 @@ def _modes() -> Any:
 
 
 def judge(result: dict[str, Any]) -> dict[str, Finding]:
-    """Every printed set comes out."""
+    """Whether the sets, trees and flows of the figures are those that are printed, row by row."""
     same = [row for row in result["rows"] if row["ours"] == row["paper"]]
     trees = [row for row in result["rows"] if row["what"].startswith("Figure 2")]
     flow = [row for row in result["rows"] if row["what"].startswith("Appendix E")]

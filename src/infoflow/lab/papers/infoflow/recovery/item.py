@@ -122,7 +122,7 @@ def _ends(span: str) -> tuple[float, float]:
 
 
 def nmse(network: Any, run: Run, count: int) -> float:
-    """On sequences that chose nothing."""
+    """The NMSE of a trained network on fresh sequences: neither trained on nor used to choose its epoch."""
     target, _, _ = run.regression()
     X = sequences(run, count)
     with torch.no_grad():

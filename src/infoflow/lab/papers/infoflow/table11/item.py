@@ -5,7 +5,7 @@ from typing import Any
 from infoflow import targets
 from infoflow.architecture import Architecture, matched_embed
 from infoflow.lab.item import Compared, Context, Finding, Item, Outcome, printed
-from infoflow.lab.sweep import cells, train_cells
+from infoflow.lab.sweep import cells, measured_on, reported, train_cells
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
 from infoflow.verdicts.predict import predict
@@ -84,8 +84,9 @@ def run(context: Context) -> Outcome:
         )
     columns = [name for name in rows[0] if name != "configuration"]
     remarks = [_separation(rows, D) for D in sorted({row["D"] for row in rows})]
-    seeds = {cell: [r.score for r in found if r.score is not None] for cell, found in results.by_cell.items()}
-    return Outcome(columns, rows, results.runs(), remarks, {"figure1a": _figure(rows, seeds, T)}, {"T": T})
+    seeds = {cell: [s for r in found if (s := reported(r)) is not None] for cell, found in results.by_cell.items()}
+    figures, measured = {"figure1a": _figure(rows, seeds, T)}, measured_on(results.runs())
+    return Outcome(columns, rows, results.runs(), remarks, figures, {"T": T}, measured)
 
 
 def judge(result: dict[str, Any]) -> dict[str, Finding]:
@@ -137,7 +138,7 @@ def _figure(rows: list[dict[str, Any]], seeds: dict[tuple[int, str], list[float]
     axes.set_xticks(sizes)
     axes.set_xlim(sizes[0] - 0.5, sizes[-1] + 0.5)  # with one D the seeds' dots would otherwise fill the width
     axes.set_xlabel("D")
-    axes.set_ylabel("best validation NMSE")
+    axes.set_ylabel("NMSE")
     axes.set_title(f"eq. (6), T = {T}: means, and every seed")
     axes.legend(fontsize=7, ncols=2)
     return figure

@@ -9,7 +9,7 @@ import numpy as np
 from infoflow import targets
 from infoflow.architecture import Architecture
 from infoflow.lab.item import Compared, Context, Finding, Item, Outcome, printed
-from infoflow.lab.sweep import cells, train_cells
+from infoflow.lab.sweep import cells, measured_on, train_cells
 from infoflow.targets import Extremum, NormOfSum, Polynomial, Target
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
@@ -25,7 +25,8 @@ FAILS = 0.8  # an NMSE above this is called a failure
 SPREAD = 0.4  # labels whose log standard deviations differ by no more are said to vary alike
 LONGER_LENGTHS = (4, 8, 12, 16)
 ENCODERS = ("linear", "two-layer")
-PARTS = (*ENCODERS, *(f"T={T}" for T in LENGTHS), "control", *(f"control:T={T}" for T in LENGTHS))
+PIECES = {f"two-layer:{size}:T={T}": ("two-layer", size, T) for size in SIZES for T in LENGTHS}  # a cell at a time
+PARTS = (*ENCODERS, *PIECES, *(f"T={T}" for T in LENGTHS), "control", *(f"control:T={T}" for T in LENGTHS))
 # The paper's rate and decay; it prints no training length: 70 epochs of 351 steps are the 24,600 steps chosen here.
 LINEAR = Recipe(samples=90_000, validation=10_000, batch=256, epochs=70, lr=1e-3, decay=1e-2)
 PAPER = {"linear": LINEAR, "two-layer": LINEAR.with_(encoder="mlp", encoder_width=32, test=10_000)}
@@ -91,24 +92,25 @@ def matched(lengths: tuple[int, ...]) -> list[Length]:
 def plan(context: Context) -> dict[tuple[str, int, str, str], list[Run]]:
     """Cells (target, T, size, encoder): the paper's table with both encoders, and the control.
 
-    Labels are standardised in training whatever the target (Recipe), so the scale of a label alone is no obstacle.
+    A piece such as `two-layer:(2,2) E=24:T=3` is one cell, beside what other parts ask for. Labels are standardised in
+    training whatever the target (Recipe), so the scale of a label alone is no obstacle.
     """
-    encoders = [name for name in ENCODERS if name in context.parts] or list(ENCODERS)
-    if context.preset != "paper":
-        encoders = ["two-layer"]
     recipes = {"quick": {"two-layer": QUICK}, "paper": PAPER, "best": {"two-layer": BEST}}[context.preset]
     lengths = {"quick": (3, 8, 16), "paper": LENGTHS, "best": LONGER_LENGTHS}[context.preset]
     sizes = {"quick": ["(2,2) E=24"], "paper": list(SIZES), "best": ["(4,4) E=48"]}[context.preset]
-    everything = set(context.parts) <= set(ENCODERS)
-    asked = [T for T in lengths if everything or f"T={T}" in context.parts]
-    controlled = [T for T in lengths if everything or {"control", f"control:T={T}"} & set(context.parts)]
+    parts = set(context.parts) - set(PIECES)
+    encoders = [name for name in recipes if name in parts or not parts & set(ENCODERS)]
+    everything = not context.parts or (parts and parts <= set(ENCODERS))
+    asked = [T for T in lengths if everything or f"T={T}" in parts]
+    controlled = [T for T in lengths if everything or {"control", f"control:T={T}"} & parts]
+    chosen = [(encoder, size, T) for encoder in encoders for T in asked for size in sizes]
+    chosen += [cell for name, cell in PIECES.items() if name in context.parts and cell[2] in lengths]
     seeds, triangle = range(1 if context.quick else 2), targets.triangle_center(d=2)
     grid: dict[tuple[str, int, str, str], list[Run]] = {}
+    for encoder, size, T in dict.fromkeys(chosen):
+        runs = [Run(triangle, SIZES[size], T, seed, recipes[encoder]) for seed in seeds]
+        grid["triangle", T, size, encoder] = runs
     for encoder in encoders:
-        for T in asked:
-            for size in sizes:
-                runs = [Run(triangle, SIZES[size], T, seed, recipes[encoder]) for seed in seeds]
-                grid["triangle", T, size, encoder] = runs
         for length in matched(tuple(controlled)):
             runs = [Run(pair_min(), SIZES[sizes[0]], length.pair, seed, recipes[encoder]) for seed in seeds]
             grid["pair", length.pair, sizes[0], encoder] = runs
@@ -135,35 +137,34 @@ def run(context: Context) -> Outcome:
                 "mean": summary.mean,
                 "std": summary.deviation,
                 "seeds": summary.models,
-                "scored on": "test" if first.recipe.test else "validation",
+                "scored on": "test" if first.recipe.test else "validation, last step",
                 "exponent (lower)": _exponent(first, "lower"),
                 "exponent (ordered)": _exponent(first, "ordered"),
             }
         )
     columns = ["target", "T", "size", "encoder", "label std", "paper", "mean", "std", "seeds", "scored on",
                "exponent (lower)", "exponent (ordered)"]  # fmt: skip
-    return Outcome(columns, rows, results.runs(), _remarks(rows), {"figure1b": _figure(rows)})
+    figures, measured = {"figure1b": _figure(rows)}, measured_on(results.runs())
+    return Outcome(columns, rows, results.runs(), _remarks(rows), figures, scored=measured)
 
 
 def judge(result: dict[str, Any]) -> dict[str, Finding]:
     """The NMSE grows with T to nearly that of a constant, whatever the size; and how near ours are to print."""
     rows = [row for row in result["rows"] if row["target"] == "triangle"]
-    encoder = max({row["encoder"] for row in rows}, key=ENCODERS.index)
-    rows = [row for row in rows if row["encoder"] == encoder]
-    sizes = list(dict.fromkeys(row["size"] for row in rows))
-    means = {size: [row["mean"] for row in rows if row["size"] == size] for size in sizes}
-    rising = all(max(before) <= after for found in means.values() for *before, after in _prefixes(found))
-    ratios = [row["mean"] / row["paper"] for row in rows if row["T"] <= LEARNED and row["paper"]]
     last = max(row["T"] for row in rows)
     end = [row["mean"] for row in rows if row["T"] == last]
-    number = f"{encoder} encoder: NMSE {min(end):.2g} to {max(end):.2g} at T={last}"
-    if ratios:
-        near = sum(ratio <= NEAR for ratio in ratios)
-        number += (
-            f"; {min(ratios):.2g} to {max(ratios):.2g} times the printed numbers for T <= {LEARNED}, {near} of "
-            f"{len(ratios)} at most {NEAR}"
-        )
-    return dict.fromkeys(CONCLUDES, Finding(rising and min(end) > FAILS, number))
+    said, rising = [f"NMSE {min(end):.2g} to {max(end):.2g} at T={last}"], True
+    for encoder in dict.fromkeys(row["encoder"] for row in rows):
+        chosen = [row for row in rows if row["encoder"] == encoder]
+        by_size = [[r["mean"] for r in chosen if r["size"] == size] for size in {row["size"] for row in chosen}]
+        rising &= all(max(before) <= after for found in by_size for *before, after in _prefixes(found))
+        ratios = [row["mean"] / row["paper"] for row in chosen if row["T"] <= LEARNED and row["paper"]]
+        if ratios:
+            said.append(
+                f"{encoder} encoder: {min(ratios):.2g} to {max(ratios):.2g} times the printed numbers for T <= "
+                f"{LEARNED}, {sum(ratio <= NEAR for ratio in ratios)} of {len(ratios)} at most {NEAR}"
+            )
+    return dict.fromkeys(CONCLUDES, Finding(rising and min(end) > FAILS, "; ".join(said)))
 
 
 def _prefixes(values: list[float]) -> list[list[float]]:
@@ -254,7 +255,8 @@ ITEM = Item(
         "the training length: 70 epochs (24,570 steps)",
         "the batch: 256",
         "the activation: GELU",
-        "which samples are reported: the paper's best validation NMSE; ours is the NMSE at that epoch on 10,000 others",
+        "which samples are reported: the paper's best validation NMSE; ours of the two-layer encoder is the NMSE at "
+        "that epoch on 10,000 others, that of the linear one the NMSE after the last step",
     ),
     differences=(
         "rate 3e-3 instead of 1e-3",

@@ -89,7 +89,7 @@ class Tagging(Task):
         return Data(here, there, here, there, per, lengths=columns[None])
 
     def predict(self, network: nn.Module, x: Tensor, fused: Any) -> Tensor:
-        """Padding is never seen."""
+        """Tags of a batch of sentences; padding is masked as a key."""
         y: Tensor = network(x, visible=(x != IGNORED).unsqueeze(-2))
         return y
 

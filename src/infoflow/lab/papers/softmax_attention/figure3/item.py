@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from infoflow.construct.softmax_attention import truncated_linear
+from infoflow.construct.softmax_attention.anchors import Anchors
+from infoflow.construct.softmax_attention.truncated_linear import on_anchors
 from infoflow.lab.item import Compared, Context, Finding, Item, Outcome
 from infoflow.lab.papers.softmax_attention.tasks import Truncated
 from infoflow.lab.sweep import schedule, spread, train_cells
@@ -89,7 +90,7 @@ def explicit(task: Truncated) -> tuple[Float[Tensor, "samples n p"], float]:
     """The constructed head's attention on the same test samples, and the share of saturated labels."""
     _, w, t, _ = task.drawn(SEED)
     x, y = task.draw(SEED)
-    net = truncated_linear(w, t, task.a, task.b, n=task.n, p=task.p, eps0=0.01)
+    net = on_anchors(w, t, Anchors(task.a, task.b, task.p), 0.01, n=task.n)
     cut = len(x) * 4 // 5
     weights = net.head().weights(net.affine(x[cut : cut + SHOWN].mT))[..., : task.n, :]
     return weights, float(((y == task.a) | (y == task.b)).double().mean())
