@@ -152,7 +152,7 @@ class Every:
         return watched
 
 
-WRITES: list[Place] = [(tempfile, "mkstemp"), (Path, "write_text"), (files, "save_file"), (Path, "replace")]
+WRITES: list[Place] = [(Path, "touch"), (Path, "write_text"), (files, "save_file"), (Path, "replace")]
 READS: list[Place] = [(files, "safe_open"), (Path, "open")]  # read_text and read_bytes open
 
 

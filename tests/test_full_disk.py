@@ -4,11 +4,14 @@ A limit on the size of a file stands in for the disk: the write fails in the mid
 """
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from infoflow.files import write_text
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
 SCRIPT = """
@@ -81,3 +84,25 @@ def test_a_full_disk_is_found_before_the_work(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("infoflow: expected a folder in which files can be made")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_signal_while_a_file_is_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may come when the temporary file is there and nobody knows its name yet."""
+    close = os.close
+
+    def stopped(handle: int) -> None:
+        close(handle)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "close", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        write_text(tmp_path / "a.json", "{}")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_is_as_private_as_its_user_makes_files(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        assert write_text(tmp_path / "a.json", "{}").stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(before)

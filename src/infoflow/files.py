@@ -2,8 +2,8 @@
 
 import errno
 import json
-import os
 import re
+import secrets
 import stat
 import tempfile
 import time
@@ -19,7 +19,7 @@ _NUMBER = r"(?:-?[\d.]+(?:e[-+]?\d+)?|null)"
 NUMBERS = re.compile(rf"(?<=\[)\n\s*(?:{_NUMBER},\n\s*)*{_NUMBER}\n\s*(?=\])")  # no string of JSON holds a bare newline
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 DISK_WORDS = ("No space left on device", "File too large", "Disk quota exceeded", "Input/output error")
-TEMPORARY = re.compile(r"\.[a-z0-9_]{8}(\.\w+)?")  # a name that mkstemp makes for `atomic_path`
+TEMPORARY = re.compile(r"\.[a-z0-9_]{8}(\.\w+)?")  # a name that `atomic_path` gives
 ABANDONED = 600.0  # seconds after which nobody is writing a temporary file any more
 SMALLEST_SPACE = 64 << 10  # bytes that must be free where files are to be made
 
@@ -31,23 +31,27 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     A disk that is full, or takes no file there, is a `JobError`: one sentence, and nothing half-written.
     """
     final = Path(path)
+    temporary = final.parent / f".{secrets.token_hex(4)}{final.suffix}"  # named before it is made: a signal may come then
     try:
-        final.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=".", suffix=final.suffix, dir=final.parent)
-        os.close(handle)
-    except (OSError, ValueError) as error:  # ValueError: a null character in the name
-        raise JobError(unwritten(error, final)) from None
-    temporary = Path(name)
-    try:
+        _make_empty(temporary, final)
         yield temporary
-        temporary.chmod(0o644)
         temporary.replace(final)
     except Exception as error:
         if not disk_failed(error):
             raise
         raise JobError(unwritten(error, final)) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError, ValueError):
+            temporary.unlink()
+
+
+def _make_empty(temporary: Path, final: Path) -> None:
+    """Make the file, which nobody has made before, with the permissions this user gives new files."""
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        temporary.touch(exist_ok=False)
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        raise JobError(unwritten(error, final)) from None
 
 
 def disk_failed(error: BaseException) -> bool:
