@@ -26,8 +26,25 @@ def test_the_same_figure_gives_the_same_bytes():
 
 
 def test_short_coordinates_move_nothing_by_a_hundredth_of_a_point_and_leave_scales():
-    text = '<path d="M 12.345678 -0.015625\n   L 184.999 7"/> <g transform="scale(0.015625)">'
-    assert style.short(text) == '<path d="M 12.35 -0.015625\nL 185 7"/> <g transform="scale(0.015625)">'
+    text = '<path d="M 12.345678 -0.015625\n   L 184.999 7\nz\n"/> <g transform="scale(0.015625)">'
+    assert style.short(text) == '<path d="M12.35 -0.015625L185 7z"/> <g transform="scale(0.015625)">'
+
+
+def test_short_letters_are_named_alike_where_they_are_made_and_used():
+    text = '<path id="DejaVuSans-4a"/><use xlink:href="#DejaVuSans-4a"/><use xlink:href="#DejaVuSans-Bold-4a"/>'
+    assert style.short(text) == '<path id="d4a"/><use xlink:href="#d4a"/><use xlink:href="#b4a"/>'
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "together"),
+    [("fill: red", "fill: red", True), ("fill: red", "fill: blue", False), ("opacity: 0.5", "opacity: 0.5", False)],
+)
+def test_markers_of_one_style_are_styled_together_but_never_as_one_layer(one: str, other: str, together: bool):
+    text = f'<g id="a">\n<use x="1" style="{one}"/>\n<use x="2" style="{other}"/>\n</g>'
+    if together:
+        assert style.short(text) == '<g id="a" style="fill:red">\n<use x="1"/>\n<use x="2"/>\n</g>'
+    else:
+        assert style.short(text) == text.replace(": ", ":")
 
 
 def test_letters_are_outlines_so_no_font_is_needed():

@@ -20,6 +20,10 @@ INK, MUTED, FAINT, PAPER = "#1f2430", "#6b7280", "#e5e7eb", "#ffffff"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 FORMATS = ("svg", "png", "pdf")
 COORDINATE = re.compile(r"(?<![\w.])-?[1-9]\d*\.\d{3,}")  # of 1 or more: a scale keeps its digits
+OUTLINE = re.compile(r'(?<= d=")[^"]*(?=")')
+STYLED = re.compile(r'(?<= style=")[^"]*(?=")')
+LETTER = re.compile(r'(#|id=")DejaVuSans(-Bold)?-([0-9a-f]+)(?=")')
+MARKERS_TOGETHER = re.compile(r"<g((?: (?!style)[\w-]+=\"[^\"]*\")*)>\n((?:<use [^>]*/>\n){2,})</g>")
 
 SETTINGS: Any = {
     "font.family": "sans-serif",
@@ -99,9 +103,29 @@ def svg(made: "Figure") -> str:
 
 
 def short(text: str) -> str:
-    """An SVG with its coordinates to a hundredth of a point and no indentation: the same picture, a seventh smaller."""
+    """The same picture in three quarters of the bytes.
+
+    Coordinates to a hundredth of a point, outlines and styles without the spaces nobody needs, short names of letters,
+    and one style for markers that stand together (an opacity stays with each, for a group of them would be one layer).
+    """
     text = COORDINATE.sub(lambda found: f"{float(found.group()):.2f}".rstrip("0").rstrip("."), text)
-    return re.sub(r" *\n *", "\n", text)
+    text = re.sub(r" *\n *", "\n", text)
+    text = OUTLINE.sub(lambda found: re.sub(r"\s*([A-Za-z])\s*", r"\1", found[0]), text)
+    text = STYLED.sub(lambda found: re.sub(r"([:;]) ", r"\1", found[0]), text)
+    text = LETTER.sub(lambda found: f"{found[1]}{'b' if found[2] else 'd'}{found[3]}", text)
+    return MARKERS_TOGETHER.sub(_one_style, text)
+
+
+def _one_style(group: re.Match[str]) -> str:
+    styles = set(re.findall(r' style="[^"]*"', group[2]))
+    if (
+        len(styles) != 1
+        or group[2].count(" style=") != group[2].count("<use ")
+        or re.search(r'["; ]opacity:', group[2])
+    ):
+        return group[0]
+    (style,) = styles
+    return f"<g{group[1]}{style}>\n{group[2].replace(style, '')}</g>"
 
 
 def _drawn(made: "Figure", suffix: str) -> bytes:
