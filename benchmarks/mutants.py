@@ -1,13 +1,16 @@
 """Which small mistakes in the code that proves things would no test notice?
 
     python benchmarks/mutants.py [--mutants 600] [--seed 0] [--jobs 2] [--seconds 120] [--most N] [--known-calls]
+    python benchmarks/mutants.py --again                       the test that killed a mutant on today's code, for all
     python benchmarks/mutants.py --try KEY=FILE[,FILE]...      these tests on these mutants, recorded where they kill
     python benchmarks/mutants.py --explain KEY "why no test can tell it from the code"
 
-Writes benchmarks/results/mutants.json after every mutant; a later call goes on where this one stopped. The draw orders
-all mutants by a hash of seed and change, so an edit of one function leaves the others where they are in the order, with
-their results. A survivor is tried again once a test file that concerns it has changed, or with more --seconds. --most
-ends the call after so many mutants; --known-calls takes the calls of an earlier pass although test files have changed.
+Writes benchmarks/results/mutants.json after every mutant; a later call goes on where this one stopped, and the record
+is that of the first line, whichever calls filled it. The draw orders all mutants by a hash of seed and change, so an
+edit of one function leaves the others where they are in the order, with their results. A survivor is tried again once a
+test file that concerns it has changed, or with more --seconds; with --again, a mutant that its test no longer kills
+counts as not yet run. Reasons of survivors are kept in mutants_explained.json. --most ends the call after so many
+mutants; --known-calls takes the calls of an earlier pass although test files have changed.
 
 A first pass runs each test file once and notes which functions every test calls and how much CPU time it takes (kept
 in out/mutants/calls.json). A mutant is written into a copy of the package in a temporary folder. A fork of a process
@@ -48,6 +51,7 @@ from infoflow.provenance import provenance
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "infoflow"
 RESULTS = ROOT / "benchmarks" / "results" / "mutants.json"
+EXPLAINED = ROOT / "benchmarks" / "mutants_explained.json"  # key -> why no test can tell the mutant from the code
 CALLS = ROOT / "out" / "mutants" / "calls.json"
 PROVING = ("certificates/*.py", "compiler/verification*.py", "compiler/certification*.py", "compiler/coverage.py",
            "compiler/outer.py", "verdicts/bounds.py", "verdicts/pigeonhole.py", "refutations/ball*.py",
@@ -66,6 +70,7 @@ TESTED = (
     "softmax_attention",
 )
 WARM = ("torch", "scipy.optimize", "scipy.special", "hypothesis", "safetensors.torch", "flint", "click", "jaxtyping")
+DRAW = {"mutants": 600, "seed": 0}  # what the record is of, unless another draw is asked for
 MEMORY = 8 << 30  # bytes of a mutant's heap
 TO_BE_KILLED = "to be killed"
 Calls = dict[str, dict[str, Any]]  # test file -> its digest, and of every test the seconds and the functions it calls
@@ -258,11 +263,13 @@ class Slot:
 
         return forked(work, self.folder / "log.txt")
 
-    def end(self, code: int) -> dict[str, Any]:
-        """What came out, and the file as it was."""
+    def end(self, code: int, gone: bool = False) -> dict[str, Any]:
+        """What came out, and the file as it was; `gone`: a test that is there no longer kills nothing."""
         assert self.mutant is not None
         (self.package / self.mutant.module).write_bytes(self.original)
         log = (self.folder / "log.txt").read_text(encoding="utf-8", errors="replace")
+        if gone and code in (4, 5):  # usage error, no test collected
+            return {"killed": False}
         if code in (4, 5, 70):
             raise SystemExit(f"expected tests to run on {self.mutant.key}, pytest ended with {code}:\n{log[-3000:]}")
         by = self.failed.read_text(encoding="utf-8") if self.failed.is_file() else f"exit {code}"
@@ -294,8 +301,7 @@ def survey(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         importlib.import_module(name)
     calls = json.loads(CALLS.read_text(encoding="utf-8")) if options.known_calls else trace_calls(folder, options.jobs)
     digests = hashlib.sha256(json.dumps({f: calls[f]["digest"] for f in sorted(calls)}).encode()).hexdigest()[:12]
-    record: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
-    known = {each["key"]: each for each in record.get("mutants", []) if record.get("seed") == options.seed}
+    known = recorded(options.seed)
     everything = drawn(options.seed)
     order = everything[: options.mutants]
     waiting = [m for m in order if not settled(known.get(m.key), digests, options.seconds)][: options.most][::-1]
@@ -315,36 +321,55 @@ def survey(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             known[noted["key"]] = {"key": noted["key"], "killed": True, "by": noted["by"]} if noted["killed"] else (
                 noted | {"reason": TO_BE_KILLED})  # fmt: skip
             free.append(slot)
-            write_record(options.seed, everything, known)
+            write_record(options, everything, known)
             bar.update(len(order) - len(waiting) - len(running), f"{len(survivors(known.values()))} survive")
-    write_record(options.seed, everything, known)
+    write_record(options, everything, known)
     return json.loads(RESULTS.read_text(encoding="utf-8"))
 
 
-def tried(pairs: list[str], seed: int) -> None:
-    """Test files on one mutant, pair by pair; a kill is recorded, a survivor keeps what is known of it."""
+def recorded(seed: int) -> dict[str, dict[str, Any]]:
+    """What earlier calls found, by key."""
+    record: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
+    return {each["key"]: each for each in record.get("mutants", []) if record.get("seed") == seed}
+
+
+def tried(pairs: Iterable[tuple[str, list[str]]], options: argparse.Namespace) -> None:
+    """Tests on one mutant, pair by pair; a kill is recorded, a survivor keeps what is known of it, but no kill."""
     for name in WARM:
         importlib.import_module(name)
-    everything = {mutant.key: mutant for mutant in drawn(seed)}
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+    everything = {mutant.key: mutant for mutant in drawn(options.seed)}
+    waiting = [(everything[key], tests) for key, tests in pairs if key in everything]
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, Progress("mutants", len(waiting)) as bar:
         slot = Slot(Path(folder))
-        for pair in pairs:
-            key, _, files = pair.partition("=")
-            pid, status = os.waitpid(slot.start(everything[key], files.split(","), 60.0), 0)
-            found = slot.end(finished(pid, status))
-            print(key, found, flush=True)
-            record = json.loads(RESULTS.read_text(encoding="utf-8"))
-            known = {each["key"]: each for each in record["mutants"]}
-            seen = {"key": key, "tests": files, "all": False, "limit": 0.0, **found, "reason": TO_BE_KILLED}
-            known[key] = {"key": key, **found} if found["killed"] else known.get(key, seen)
-            write_record(seed, list(everything.values()), known)
+        for done, (mutant, tests) in enumerate(waiting):
+            pid, status = os.waitpid(slot.start(mutant, tests, 60.0), 0)
+            found = slot.end(finished(pid, status), gone=options.again)
+            known = recorded(options.seed)
+            lived = known.get(mutant.key, {"killed": True})
+            if found["killed"]:
+                known[mutant.key] = {"key": mutant.key, **found}
+            elif lived["killed"]:
+                known.pop(mutant.key, None)
+            write_record(options, list(everything.values()), known)
+            bar.update(done + 1, f"{mutant.key} {found.get('by', 'lives')}")
 
 
-def write_record(seed: int, everything: list[Mutant], known: dict[str, dict[str, Any]]) -> None:
-    """What is known of every mutant, in the order of the draw, under the names that its code has today."""
-    done = [known[m.key] | described(m) for m in everything if m.key in known]
-    head = {"benchmark": "mutants", "seed": seed, "of": len(everything)}
-    write_json(RESULTS, head | summary(done) | {"mutants": done, "provenance": provenance(("pytest", "torch"))})
+def killers(seed: int) -> list[tuple[str, list[str]]]:
+    """Every killed mutant with the test that killed it, but for those that a limit of time or memory killed."""
+    return [(each["key"], [each["by"]]) for each in recorded(seed).values() if each["killed"] and "::" in each["by"]]
+
+
+def write_record(options: argparse.Namespace, everything: list[Mutant], known: dict[str, dict[str, Any]]) -> None:
+    """What is known of the drawn mutants, in the order of the draw, under the names that their code has today."""
+    why: dict[str, str] = json.loads(EXPLAINED.read_text(encoding="utf-8"))
+    done = [known[m.key] | described(m) for m in everything[: options.mutants] if m.key in known]
+    for each in survivors(done):
+        each["reason"] = why.get(each["key"], TO_BE_KILLED)
+    made = provenance(("pytest", "torch"))
+    asked = [f" --{name} {getattr(options, name)}" for name, usual in DRAW.items() if getattr(options, name) != usual]
+    made["command"] = f"python mutants.py{''.join(asked)}"  # of all the calls that filled the record
+    head = {"benchmark": "mutants", "seed": options.seed, "of": len(everything)}
+    write_json(RESULTS, head | summary(done) | {"mutants": done, "provenance": made})
 
 
 def survivors(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -364,31 +389,33 @@ def summary(found: list[dict[str, Any]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def explain(key: str, reason: str) -> None:
-    record = json.loads(RESULTS.read_text(encoding="utf-8"))
-    found = [each for each in survivors(record["mutants"]) if each["key"] == key]
-    if not found:
+def explain(key: str, reason: str, options: argparse.Namespace) -> None:
+    if key not in {each["key"] for each in survivors(recorded(options.seed).values())}:
         raise SystemExit(f"expected the key of a survivor, got {key}; {RESULTS.name} lists them.")
-    found[0]["reason"] = reason
-    write_json(RESULTS, record | summary(record["mutants"]))
+    write_json(EXPLAINED, json.loads(EXPLAINED.read_text(encoding="utf-8")) | {key: reason})
+    write_record(options, drawn(options.seed), recorded(options.seed))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--mutants", type=int, default=600)
-    parser.add_argument("--seed", type=int, default=0)
+    for name, usual in DRAW.items():
+        parser.add_argument(f"--{name}", type=int, default=usual)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=120.0, help="measured CPU time of the tests run on a mutant")
     parser.add_argument("--most", type=int, help="mutants that are run in this call")
     parser.add_argument("--known-calls", action="store_true", help="which tests call what, as of the last pass")
+    parser.add_argument("--again", action="store_true", help="the test that killed a mutant once more, for every one")
     parser.add_argument("--try", dest="tried", nargs="+", metavar="KEY=FILE[,FILE]", help="tests for one mutant each")
     parser.add_argument("--explain", nargs=2, metavar=("KEY", "REASON"), help="note why a survivor is equivalent")
     options = parser.parse_args()
     if options.explain:
-        return explain(*options.explain)
+        return explain(*options.explain, options)
     os.environ["OMP_NUM_THREADS"] = "1"
     if options.tried:
-        return tried(options.tried, options.seed)
+        pairs = (pair.partition("=") for pair in options.tried)
+        return tried([(key, files.split(",")) for key, _, files in pairs], options)
+    if options.again:
+        return tried(killers(options.seed), options)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         found = survey(options, Path(folder))
     print(f"{found['run']} mutants: {found['killed']} killed, {found['explained']} explained, "

@@ -1,5 +1,6 @@
 """A few hundred damaged and malicious files of every kind of network; `benchmarks/fuzz_files.py` tries thousands."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -49,6 +50,20 @@ def test_the_attack_finds_what_is_broken(folder):
         kind, header = own_header(path)
         worst, _ = found(kind, header, network, 0.0, np.random.default_rng(0))
         assert worst > header["eps"]
+
+
+def test_a_claim_about_float64_is_tried_in_float64(folder):
+    """A trained network stored in float16 is certified as its weights run in float64, so that is what is attacked."""
+    from safetensors.torch import load_file, save_file
+
+    original = MAKERS["trained"](folder / "trained.safetensors")
+    path = folder / "half.safetensors"
+    length = int.from_bytes(original.read_bytes()[:8], "little")
+    stated = json.loads(original.read_bytes()[8 : 8 + length])["__metadata__"]
+    save_file({name: tensor.half() for name, tensor in load_file(original).items()}, path, stated)
+    said = judged(path, 0.0, np.random.default_rng(0))
+    assert said["answer"] == "holds"
+    assert not said["failed"], said
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
