@@ -14,11 +14,12 @@ from infoflow import targets
 from infoflow.architecture import Architecture, matched_embed
 from infoflow.lab.item import Compared, Context, Finding, Item, Outcome, printed
 from infoflow.lab.papers.infoflow.followed import followed
-from infoflow.lab.sweep import best_of, train_cells
+from infoflow.lab.sweep import TrainedCells, best_of, train_cells
 from infoflow.probes.record import batched, record
 from infoflow.probes.recovery import recovery, untrained
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
+from infoflow.train.store import Store
 from infoflow.verdicts.predict import predict
 
 # The paper prints no rate, decay or length here ("to convergence"). The score of D-retrieval is a square, which a
@@ -59,7 +60,7 @@ def plan(context: Context) -> dict[tuple[str, tuple[int, int]], list[Run]]:
 def run(context: Context) -> Outcome:
     """Train, and measure what a linear map recovers from each head."""
     grid = plan(context)
-    results = train_cells(context, grid, "recovery", keep_weights=True)
+    results = _trained(context, grid)
     paper = {(table["kind"], tuple(table["heads"])): table for table in printed(__package__)["tables"]}
     rows, details = [], []
     for (name, heads), runs in grid.items():
@@ -97,6 +98,24 @@ def run(context: Context) -> Outcome:
     if not context.quick:
         remarks.append("Tables 1 to 3 of the paper print the argmax ratios of three configurations only")
     return Outcome(columns, rows, results.runs(), remarks, {"recovery": _figure(details)}, {"heads": details})
+
+
+def _trained(context: Context, grid: dict[tuple[str, tuple[int, int]], list[Run]]) -> TrainedCells:
+    """All runs; the weights of the best of each cell are enough, and all that the repository ships."""
+    store, by_cell = Store(context.store), {}
+    whole = {cell for cell, runs in grid.items() if _kept(store, runs)}
+    for keep in (False, True):
+        part = {cell: runs for cell, runs in grid.items() if (cell not in whole) == keep}
+        if part:
+            by_cell |= train_cells(context, part, "recovery", keep_weights=keep).by_cell
+    return TrainedCells({cell: by_cell[cell] for cell in grid}, store)
+
+
+def _kept(store: Store, runs: list[Run]) -> bool:
+    """Whether every run is finished, and the weights of the best are there."""
+    found = [result for run in runs if (result := store.get(run.key)) is not None]
+    best = best_of(TrainedCells({"": found}, store), "") if found else None
+    return best is not None and len(found) == len(runs) and store.get(best.key, True) is not None
 
 
 def judge(result: dict[str, Any]) -> dict[str, Finding]:
