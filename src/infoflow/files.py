@@ -31,7 +31,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     A disk that is full, or takes no file there, is a `JobError`: one sentence, and nothing half-written.
     """
     final = Path(path)
-    temporary = final.parent / f".{secrets.token_hex(4)}{final.suffix}"  # named before it is made: a signal may come then
+    temporary = final.parent / f".{secrets.token_hex(4)}{final.suffix}"  # named first: signals may come
     try:
         _make_empty(temporary, final)
         yield temporary
