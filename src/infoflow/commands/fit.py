@@ -1,15 +1,18 @@
 """`infoflow fit TARGET ARCH -T 64 --seeds 16`: train many small Transformers at once."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from infoflow.architecture import Architecture
 from infoflow.commands.flow_options import arch_argument, target_argument
 from infoflow.commands.options import (
     checked,
     device_option,
     emit,
+    gathered,
     join_words,
     json_option,
     resumable,
@@ -20,18 +23,58 @@ from infoflow.commands.recipe_options import recipe_of, recipe_options
 from infoflow.errors import JobError
 from infoflow.files import check_folder
 
+if TYPE_CHECKING:
+    from infoflow.targets import Target
+    from infoflow.train.fit import Place, Run
+    from infoflow.train.recipe import Recipe
+    from infoflow.train.task import Task
+
+
+@dataclass(frozen=True)
+class Models:
+    """The models that are asked for: one task, one architecture, several seeds."""
+
+    task: "Task | Target"
+    arch: Architecture
+    T: int | None
+    seeds: int
+
+    def runs(self, recipe: "Recipe") -> "list[Run]":
+        """Each of them as a run of this recipe."""
+        from infoflow.train.fit import Run, seeds_of
+
+        return [Run(self.task, self.arch, self.T, seed, recipe) for seed in seeds_of(self.seeds, recipe)]
+
+
+def _models(target: str, arch: tuple[str, ...], T: int | None, seeds: int) -> Models:
+    return Models(asked_task(target), asked_architecture(join_words(arch)), T, seeds)
+
+
+def _place(device: str, engine: str, address: str | None, workers: int | None) -> "Place":
+    from infoflow.train.fit import Place
+
+    return Place(device, engine, address, workers)
+
 
 @click.command("fit")
-@target_argument
-@arch_argument
-@click.option("-T", "--T", "T", type=int, default=None, help="Sequence length; a task has its own.")
-@click.option("--seeds", type=click.IntRange(1), default=16, show_default=True, help="Models: seeds 0, 1, ...")
+@gathered(
+    "models",
+    _models,
+    target_argument,
+    arch_argument,
+    click.option("-T", "--T", "T", type=int, default=None, help="Sequence length; a task has its own."),
+    click.option("--seeds", type=click.IntRange(1), default=16, show_default=True, help="Models: seeds 0, 1, ..."),
+)
 @recipe_options
 @click.option("--ffn-skip", is_flag=True, help="x + F(x) between layers instead of F(x).")
-@device_option
-@click.option("--engine", default="local", show_default=True, help="local, or ray (extra: cluster).")
-@click.option("--address", default=None, help="Of a Ray cluster; without it (or RAY_ADDRESS) one is started here.")
-@click.option("--workers", type=int, default=None, help="Processes that train side by side, instead of threads.")
+@gathered(
+    "place",
+    _place,
+    device_option,
+    click.option("--engine", default="local", show_default=True, help="local, or ray (extra: cluster)."),
+    click.option("--address", default=None, help="Of a Ray cluster; without it (or RAY_ADDRESS) one is started here."),
+    click.option("--workers", type=int, default=None, help="Processes that train side by side, instead of threads."),
+)
 @click.option(
     "--store",
     "--out",
@@ -44,10 +87,7 @@ from infoflow.files import check_folder
 )
 @seconds_option(None, "Stop cleanly after this time; call again to go on.")
 @json_option
-def command(
-    target: str, arch: tuple[str, ...], T: int | None, seeds: int, device: str, engine: str, address: str | None,
-    workers: int | None, store: Path, seconds: float | None, as_json: bool, **recipe: Any,
-) -> None:  # fmt: skip
+def command(models: Models, place: "Place", store: Path, seconds: float | None, as_json: bool, **recipe: Any) -> None:
     """Train ARCH on a target or task from several seeds in one pass; a finished run is never trained again.
 
     TARGET is a named target, a task (task:mqar, task:induction, task:modular_addition, task:sorting, task:parity,
@@ -59,12 +99,13 @@ def command(
     infoflow fit task:mqar,pairs=8 "heads=1,1 embed=32,32" --seeds 64 --lr 3e-3 --ffn-skip
     """
     from infoflow.provenance import noted
-    from infoflow.train.fit import Run, fit_many, seeds_of, summary
+    from infoflow.train.fit import fit_many, summary
 
-    asked, shape, wanted = asked_task(target), asked_architecture(join_words(arch)), recipe_of(recipe)
-    runs = [Run(asked, shape, T, seed, wanted) for seed in seeds_of(seeds, wanted)]
+    runs, shape = models.runs(recipe_of(recipe)), models.arch
     with resumable(store):
-        results = fit_many(runs, store, device, engine, True, seconds, address, workers)
+        results = fit_many(
+            runs, store, place.device, place.engine, True, seconds, address=place.address, workers=place.workers
+        )
     found = [result for result in results if result is not None]
     unfinished = len(runs) - len(found)
     if as_json:
@@ -72,7 +113,6 @@ def command(
         emit(
             {
                 **_about(runs[0]),
-                "asked": str(shape),
                 **totals,
                 "runs": [r.to_json() for r in found],
                 "trained": noted(store),

@@ -1,14 +1,36 @@
-"""What the commands of the framework share: TARGET, ARCH, the count, the weight class."""
+"""What the commands of the framework share: TARGET, ARCH, the length, the count, the weight class."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
+from infoflow.architecture import Architecture
+from infoflow.commands.options import gathered, join_words, length_option
+from infoflow.commands.own_code import asked_architecture, asked_target
 from infoflow.errors import InfoFlowError
+from infoflow.targets import Target
 from infoflow.verdicts.estimate import COUNTS
 
 target_argument = click.argument("target")
 arch_argument = click.argument("arch", nargs=-1, required=True)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What this architecture can do with this target at this length."""
+
+    target: Target
+    arch: Architecture
+    T: int
+
+
+def _question(target: str, arch: tuple[str, ...], T: int) -> Question:
+    parsed = asked_architecture(join_words(arch))
+    return Question(asked_target(target), parsed, T)
+
+
+question_options = gathered("question", _question, target_argument, arch_argument, length_option)
 count_option = click.option(
     "--count",
     type=click.Choice(COUNTS),

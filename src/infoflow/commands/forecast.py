@@ -5,17 +5,14 @@ from typing import Any
 
 import click
 
-from infoflow.commands.flow_options import arch_argument, target_argument
-from infoflow.commands.options import device_option, emit, join_words, json_option, length_option, out_option
-from infoflow.commands.own_code import asked_architecture, asked_target
+from infoflow.commands.flow_options import Question, question_options
+from infoflow.commands.options import device_option, emit, json_option, out_option
 from infoflow.commands.recipe_options import recipe_of, recipe_options
 from infoflow.errors import InfoFlowError
 
 
 @click.command("forecast")
-@target_argument
-@arch_argument
-@length_option
+@question_options
 @recipe_options
 @click.option("--pilot", is_flag=True, help="Train four seeds for 5% of the steps and use what they reach.")
 @click.option("--explain", "explained", is_flag=True, help="What is not followed, and what a change would give.")
@@ -23,15 +20,7 @@ from infoflow.errors import InfoFlowError
 @out_option(None, "Folder for forecast.svg and forecast.png: the forecast against steps.")
 @json_option
 def command(
-    target: str,
-    arch: tuple[str, ...],
-    T: int,
-    pilot: bool,
-    explained: bool,
-    device: str,
-    out: Path | None,
-    as_json: bool,
-    **recipe: Any,
+    question: Question, pilot: bool, explained: bool, device: str, out: Path | None, as_json: bool, **recipe: Any
 ) -> None:
     """The error that `infoflow fit` with these options will end at, with an interval and the reason.
 
@@ -48,9 +37,9 @@ def command(
 
     if pilot and explained:
         raise InfoFlowError("expected --pilot or --explain, got both; an explanation is from theory alone.")
-    asked, shape, wanted = asked_target(target), asked_architecture(join_words(arch)), recipe_of(recipe)
+    asked, wanted = (question.target, question.arch, question.T), recipe_of(recipe)
     found: Forecast | Explanation
-    found = explain(asked, shape, T, wanted) if explained else forecast(asked, shape, T, wanted, pilot, device)
+    found = explain(*asked, wanted) if explained else forecast(*asked, wanted, pilot, device)
     if as_json:
         emit(found.to_json())
     else:

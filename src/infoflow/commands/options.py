@@ -1,5 +1,7 @@
 """What every command shares: `--json`, `-T`, `--seed`, `--out`, ARCH as one word or several, JSON with fractions."""
 
+import functools
+import inspect
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +18,23 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
 length_option = click.option("-T", "--T", "T", type=int, required=True, help="Sequence length.")
+
+
+def gathered(name: str, make: Callable[..., Any], *options: Decorator) -> Decorator:
+    """Options that mean one thing together: the command takes one argument `name`, what `make` says of their values."""
+    keys = list(inspect.signature(make).parameters)
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def command(**given: Any) -> Any:
+            value = make(**{key: given.pop(key) for key in keys})
+            return function(**{name: value}, **given)
+
+        for option in reversed(options):
+            option(command)
+        return command
+
+    return decorate
 
 
 def checked(check: Callable[[Any], Any]) -> Callable[[Any, Any, Any], Any]:

@@ -1,34 +1,46 @@
 """infoflow predict TARGET ARCH -T 64: the verdict before training."""
 
+from typing import TYPE_CHECKING
+
 import click
 
-from infoflow.commands.flow_options import arch_argument, count_option, target_argument, weight_bound_option
-from infoflow.commands.options import emit, join_words, json_option, length_option
-from infoflow.commands.own_code import asked_architecture, asked_target
+from infoflow.commands.flow_options import Question, count_option, question_options, weight_bound_option
+from infoflow.commands.options import emit, gathered, json_option
 from infoflow.verdicts.predict import predict
+
+if TYPE_CHECKING:
+    from infoflow.train.recipe import Recipe
+
+
+def _usual(forecast: bool, epochs: int) -> "Recipe | None":
+    """The usual recipe with these epochs, where a forecast of its training is asked for."""
+    if not forecast:
+        return None
+    from infoflow.forecasts.cells import USUAL
+
+    return USUAL.with_(epochs=epochs)
 
 
 @click.command("predict")
-@target_argument
-@arch_argument
-@length_option
+@question_options
 @click.option("--eps", type=float, default=1e-2, show_default=True, help="Error asked for, in the largest norm.")
 @weight_bound_option
 @count_option
 @click.option("--temperature", is_flag=True, help="Add how sharp attention must become on samples (takes seconds).")
-@click.option("--forecast", is_flag=True, help="Add the error training will end at (takes seconds).")
-@click.option("--epochs", type=int, default=60, show_default=True, help="Of the training that is forecast.")
+@gathered(
+    "training",
+    _usual,
+    click.option("--forecast", is_flag=True, help="Add the error training will end at (takes seconds)."),
+    click.option("--epochs", type=int, default=60, show_default=True, help="Of the training that is forecast."),
+)
 @json_option
 def command(
-    target: str,
-    arch: tuple[str, ...],
-    T: int,
+    question: Question,
     eps: float,
     weight_bound: float | None,
     count: str,
     temperature: bool,
-    forecast: bool,
-    epochs: int,
+    training: "Recipe | None",
     as_json: bool,
 ) -> None:
     """What ARCH can do with TARGET: constructed, proved hard or open, with exact exponents and reasons.
@@ -41,14 +53,13 @@ def command(
     infoflow predict pairwise_max:D=4,d=4 heads=4,4 -T 64
     infoflow predict kth_largest:k=2 heads=1 embed=4 -T 64 --eps 1e-4
     """
-    parsed, asked = asked_architecture(join_words(arch)), asked_target(target)
-    found = predict(asked, parsed, T, eps, weight_bound, count, temperature)  # type: ignore[arg-type]
+    target, arch, T = question.target, question.arch, question.T
+    found = predict(target, arch, T, eps, weight_bound, count, temperature)  # type: ignore[arg-type]
     trained = None
-    if forecast:
-        from infoflow.forecasts.cells import USUAL
-        from infoflow.forecasts.forecast import forecast as foretell
+    if training is not None:
+        from infoflow.forecasts.forecast import forecast
 
-        trained = foretell(asked, parsed, T, USUAL.with_(epochs=epochs))
+        trained = forecast(target, arch, T, training)
     if as_json:
         emit(found.to_json() | ({} if trained is None else {"forecast": trained.to_json()}))
         return

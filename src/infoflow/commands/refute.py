@@ -1,40 +1,69 @@
 """`infoflow refute`: two inputs a saved model, or a PyTorch model of the user's own, cannot tell apart."""
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from infoflow.commands.options import emit, json_option, out_option, seconds_option, seed_option
+from infoflow.commands.options import emit, gathered, json_option, out_option, seconds_option, seed_option
 from infoflow.commands.own_code import asked_target, made_by, names_code
 from infoflow.errors import InfoFlowError
 from infoflow.files import write_json
 from infoflow.progress import Progress
 
+if TYPE_CHECKING:
+    from infoflow.targets import Target
+
 SHARE = 0.1  # of the search's time, that the twin bound of a trained network gets
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the model is said to compute; what is not said here, its file says."""
+
+    spelling: str | None
+    T: int | None
+
+    def of(self, header: dict[str, Any]) -> tuple["Target | None", int]:
+        """Target and length, of the file where they are not given; the file's words are never code."""
+        from infoflow.targets import parse
+
+        named = header.get("target")
+        target = asked_target(self.spelling) if self.spelling else parse(named) if isinstance(named, str) else None
+        length = self.T if self.T is not None else header.get("T")
+        if not isinstance(length, int):
+            raise InfoFlowError("expected a sequence length, the model names none; add -T LENGTH.")
+        return target, length
+
+
+@dataclass(frozen=True)
+class Hardmax:
+    """The size of the hardmax layer whose collision is shown."""
+
+    d: int
+    n: int
 
 
 @click.command("refute")
 @click.argument("model")
-@click.option("--target", "spelling", help="Target; default: the one the file names.")
-@click.option("-T", "--T", "T", type=int, help="Sequence length; default: the one the file names.")
+@gathered(
+    "claim",
+    Claim,
+    click.option("--target", "spelling", help="Target; default: the one the file names."),
+    click.option("-T", "--T", "T", type=int, help="Sequence length; default: the one the file names."),
+)
 @seconds_option(60.0, "Time for the search.")
-@click.option("--d", "d", type=int, default=3, show_default=True, help="Dimension (hardmax only).")
-@click.option("--n", "n", type=int, default=5, show_default=True, help="Length (hardmax only).")
+@gathered(
+    "hardmax",
+    Hardmax,
+    click.option("--d", "d", type=int, default=3, show_default=True, help="Dimension (hardmax only)."),
+    click.option("--n", "n", type=int, default=5, show_default=True, help="Length (hardmax only)."),
+)
 @seed_option
 @json_option
 @out_option("out/refute")
-def command(
-    model: str,
-    spelling: str | None,
-    T: int | None,
-    seconds: float,
-    d: int,
-    n: int,
-    seed: int,
-    as_json: bool,
-    out: Path,
-) -> None:
+def command(model: str, claim: Claim, seconds: float, hardmax: Hardmax, seed: int, as_json: bool, out: Path) -> None:
     """Two inputs with one read-out state and different targets.
 
     MODEL is FILE.safetensors, or file.py:FUNCTION with a function that returns a PyTorch module and its adapter (an
@@ -42,17 +71,12 @@ def command(
     Finding nothing is no certificate.
     """
     if model == "hardmax":
-        _hardmax(d, n, seed, as_json)
+        _hardmax(hardmax, seed, as_json)
         return
     from infoflow.refutations import refute
-    from infoflow.targets import parse
 
     network, header = _from_function(model) if names_code(model) else _from_file(model)
-    named = header.get("target")  # in the file's words: never code
-    target = asked_target(spelling) if spelling else parse(named) if isinstance(named, str) else None
-    length = T if T is not None else header.get("T")
-    if not isinstance(length, int):
-        raise InfoFlowError("expected a sequence length, the model names none; add -T LENGTH.")
+    target, length = claim.of(header)
     with Progress("refuting", 100) as bar:
         found = refute(
             network,
@@ -141,10 +165,10 @@ def _from_function(spelling: str) -> tuple[Any, dict[str, Any]]:
     return adapter, {"T": getattr(adapter, "T", None)}
 
 
-def _hardmax(d: int, n: int, seed: int, as_json: bool) -> None:
+def _hardmax(size: Hardmax, seed: int, as_json: bool) -> None:
     from infoflow.construct.rank_one.hardmax import run, text
 
-    report = run({"d": d, "n": n}, seed)
+    report = run(asdict(size), seed)
     if as_json:
         emit({"model": "hardmax", **report})
     else:

@@ -112,6 +112,7 @@ def _all(out: Path | None, as_json: bool, options: dict[str, Any]) -> None:
 
 
 def _one(name: str, folder: Path, as_json: bool, options: dict[str, Any]) -> dict[str, Any]:
+    from infoflow.lab.item import Context
     from infoflow.lab.registry import find
     from infoflow.lab.reproduce import reproduce
 
@@ -120,7 +121,7 @@ def _one(name: str, folder: Path, as_json: bool, options: dict[str, Any]) -> dic
         preset = entry.preset(options["preset"])
         click.echo(f"{name}: {entry.title}\n{preset}: {entry.protocol(preset)}\n")
     with resumable(folder):
-        result = reproduce(name, out=check_folder(folder), **options)
+        result = reproduce(name, Context(out=check_folder(folder), **options))
     if not as_json:
         click.echo((folder / "table.md").read_text(encoding="utf-8"))
         click.echo(f"{result['seconds']} s; everything is in {folder}\n")
