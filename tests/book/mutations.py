@@ -126,7 +126,7 @@ MUTATIONS: dict[str, tuple[tuple[str, Mutation], ...]] = {
     "infoflow.appendixD.triples": (("build", then(lambda trees: tuple(map(other_sign, trees)))),),
     "infoflow.appendixE": (("build", lambda build: lambda X, layers: build(X * [1, -1], layers[::-1])),),
     "heads.density": (("build", fields(sets=lambda sets: (tuple(range(max(map(max, sets)) + 1)),))),),
-    "heads.corollary1": (("build", then(lambda k: k * 0.9)),),
+    "heads.corollary1": (("build", then(lambda k: k * 0.9)), ("cost", fields(head_dim=lambda n: n + 1))),
     "heads.transition": (("build", then(weaker_readout)),),
     "heads.transition.lower": (("build", fields(width_at_eps=lambda width: width * 1.1)),),
     "heads.single": (("build", fields(readout=one_bias)),),

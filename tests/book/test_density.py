@@ -1,11 +1,13 @@
 """The density of retrieval targets: the rate, the recovered order, and what is refused."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infoflow.book.density import dense_retrieval
+from infoflow.book.density import dense_retrieval, dimension
 from infoflow.errors import InfoFlowError
 
 
@@ -19,17 +21,18 @@ def test_the_rate_holds_for_random_functions(T, g, seed):
     def F(X):
         return (heights - np.abs(X[:, None] - points).max((-1, -2))).max(1)
 
-    made = dense_retrieval(F, T, 1, g, 1.0)
+    made = dense_retrieval(F, T, 1, 4.5 / g, 1.0)
     X = np.concatenate([rng.random((20, T, 1)), rng.integers(0, 2, size=(10, T, 1)).astype(float), points])
-    assert np.abs(made(X) - F(X)).max() <= made.bound
+    assert np.abs(made(X) - F(X)).max() <= made.eps
     z = made.features(X)
     assert z.shape == (len(X), made.dimension)
+    assert made.dimension == dimension(T, 1, 4.5 / g, 1.0)
     assert 0 <= z.min() <= z.max() <= 1
     assert min(map(len, made.sets)) >= T / 4
 
 
 def test_features_tell_order_and_repeats_apart():
-    made = dense_retrieval(lambda X: X[:, 0, 0], 8, 1, 2, 1.0)
+    made = dense_retrieval(lambda X: X[:, 0, 0], 8, 1, 2.25, 1.0)
     one, other = np.zeros((1, 8, 1)), np.zeros((1, 8, 1))
     one[0, 2], other[0, 3] = 1, 1  # the same multiset in another order
     assert np.abs(made.features(one) - made.features(other)).max() >= 1 / 2
@@ -38,8 +41,18 @@ def test_features_tell_order_and_repeats_apart():
     assert np.abs(made.features(one) - made.features(two)).max() >= 1 / 2
 
 
+def test_the_dimension_is_known_where_the_values_are_not():
+    """Half the eps takes twice the cells a side; C(64, 16) sets at T = 64."""
+    assert dimension(4, 2, 4.5, 1.0) == 4
+    assert dimension(4, 2, 2.25, 1.0) == 16
+    assert dimension(4, 2, 2.2, 1.0) == 36  # 4.5/2.2 is above 2
+    assert dimension(64, 1, 0.01, 1.0) == 450 * math.comb(64, 16)
+
+
 def test_too_large_tables_are_refused():
     with pytest.raises(InfoFlowError, match="grid sequences"):
-        dense_retrieval(lambda X: X[:, 0, 0], 8, 2, 4, 1.0)
-    with pytest.raises(InfoFlowError, match="g"):
+        dense_retrieval(lambda X: X[:, 0, 0], 8, 2, 1.0, 1.0)
+    with pytest.raises(InfoFlowError, match="eps"):
         dense_retrieval(lambda X: X[:, 0, 0], 8, 2, 0, 1.0)
+    with pytest.raises(InfoFlowError, match="lipschitz"):
+        dense_retrieval(lambda X: X[:, 0, 0], 8, 2, 1.0, 0.0)

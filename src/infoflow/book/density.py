@@ -1,5 +1,8 @@
 """Generalised D-retrieval targets are dense (head-count slides, Theorem 1), as a construction with a rate.
 
+Within eps of F with D = g^d binom(T, ceil(T/4)) features, g = ceil(4.5 L/eps); where no permutation of the tokens
+changes F, none changes the target.
+
 F on [0,1]^(T x d) with |F(x) - F(y)| <= L max_t |x(t) - y(t)|_inf. Cells of side h = 1/g with centres c, all sets S
 of m = ceil(T/4) positions, features f_c(x) = |x - c|_inf:
 
@@ -40,9 +43,14 @@ class DenseRetrieval:
     F: Function
     T: int
     d: int
-    g: int
+    eps: float
     lipschitz: float
     sets: tuple[tuple[int, ...], ...]
+
+    @property
+    def g(self) -> int:
+        """Cells a side."""
+        return _cells(self.eps, self.lipschitz)
 
     @property
     def centres(self) -> Float[ndarray, "cells d"]:
@@ -54,11 +62,6 @@ class DenseRetrieval:
     def dimension(self) -> int:
         """D, the number of features."""
         return int(self.g**self.d) * len(self.sets)
-
-    @property
-    def bound(self) -> float:
-        """4.5 L / g."""
-        return 4.5 * self.lipschitz / self.g
 
     def features(self, X: Float[ndarray, "batch T d"]) -> Float[ndarray, "batch D"]:
         """z(X), each coordinate min over a set of f_c, in [0, 1]."""
@@ -87,11 +90,25 @@ class DenseRetrieval:
         return self.outer(self.features(X))
 
 
-def dense_retrieval(F: Function, T: int, d: int, g: int, lipschitz: float) -> DenseRetrieval:
-    """The target of this class within 4.5 `lipschitz`/g of F, for small T, d and g."""
-    for name, value in (("T", T), ("d", d), ("g", g)):
-        arguments.integer(name, value)
+def dense_retrieval(F: Function, T: int, d: int, eps: float, lipschitz: float) -> DenseRetrieval:
+    """The target of this class within `eps` of F, for small T and d and large eps."""
+    dimension(T, d, eps, lipschitz)
+    g = _cells(eps, lipschitz)
     if g ** (d * T) > MOST_SEQUENCES:
-        raise InfoFlowError(f"expected at most {MOST_SEQUENCES} grid sequences, got {g}^{d * T}; lower T, d or g.")
-    sets = tuple(combinations(range(T), math.ceil(T / 4)))
-    return DenseRetrieval(F, T, d, g, lipschitz, sets)
+        raise InfoFlowError(
+            f"expected at most {MOST_SEQUENCES} grid sequences, got {g}^{d * T}; lower T or d, or raise eps."
+        )
+    return DenseRetrieval(F, T, d, eps, lipschitz, tuple(combinations(range(T), math.ceil(T / 4))))
+
+
+def dimension(T: int, d: int, eps: float, lipschitz: float) -> int:
+    """The D that `eps` takes: g^d binom(T, ceil(T/4))."""
+    for name, value in (("T", T), ("d", d)):
+        arguments.integer(name, value)
+    arguments.number("lipschitz", lipschitz, above=0)
+    return int(_cells(arguments.eps(eps), lipschitz) ** d) * math.comb(T, math.ceil(T / 4))
+
+
+def _cells(eps: float, lipschitz: float) -> int:
+    """The least g with 4.5 L/g <= eps."""
+    return math.ceil(4.5 * lipschitz / eps)

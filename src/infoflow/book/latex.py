@@ -33,7 +33,8 @@ FORMULAS = {
     "infoflow.appendixE": r"I(\cdot, 1) = \{1,3\}, \{2,4\}, \{1,3\}, \{3,4\}, \qquad I(\text{CLS}, 2) = \{1,3\}",
     "heads.density": r"\left| F(X) - F_0\left(\min_{t \in S_1} f_1(x(t)), \dots, \min_{t \in S_D} f_D(x(t))\right)"
     r" \right|"
-    r" \le \frac{4.5\, L}{g}, \qquad |S_i| \ge \frac{T}{4}",
+    r" \le \varepsilon, \qquad |S_i| \ge \frac{T}{4}, \qquad D = \lceil 4.5\, L/\varepsilon \rceil^d"
+    r" \binom{T}{\lceil T/4 \rceil}",
     "heads.corollary1": r"50\,(D_1^2 + D_2^2) \le T \;\text{ and }\; k > \gamma"
     r" \quad\Longrightarrow\quad D_1 = D_2",
     "heads.transition": r"h \ge D: \quad \text{parameters} \le C\, \varepsilon^{-\gamma}",

@@ -19,6 +19,7 @@ from infoflow.construct.builders import build as build_network
 from infoflow.construct.single_heads import memory_head
 from infoflow.targets.named import d_retrieval, separated_points
 from infoflow.verdicts.bounds import head_count
+from infoflow.verdicts.intrinsic import intrinsic
 
 CHECKS, checks = registry()
 Build = Callable[..., Any]
@@ -31,31 +32,76 @@ def ordered_wave(X: np.ndarray) -> np.ndarray:
     return made
 
 
+def middle_token(X: np.ndarray) -> np.ndarray:
+    """The median of the first coordinates: no order, but repeats count; Lipschitz constant 1."""
+    made: np.ndarray = np.median(X[..., 0], 1)
+    return made
+
+
 @checks("heads.density")
 def density(size: Size, build: Build = dense_retrieval) -> list[Finding]:
-    """A function of the order, approximated by a retrieval target; tokens that coincide are the hard inputs."""
+    """A function of the order and one that no permutation changes, approximated by retrieval targets; tokens that
+    coincide are the hard inputs."""
     worst, errors = 0.0, []
     rng = np.random.default_rng(0)
     for T, g in ((5, 3), (5, 6), (6, 4))[: times(size, 2, 3)]:
-        made = build(ordered_wave, T, 1, g, 1.0)
-        X = rng.random((times(size, 60, 400), T, 1))
-        X[::2] = rng.random((len(X[::2]), 2, 1))[:, rng.integers(0, 2, size=T)]  # two values only
+        made = build(ordered_wave, T, 1, 4.5 / g, 1.0)
+        X = _two_values(rng, times(size, 60, 400), T)
         error = float(np.abs(made(X) - ordered_wave(X)).max())
-        worst = max(worst, error / made.bound)
+        worst = max(worst, error / made.eps)
         errors.append(error)
+    eps, T = 0.75, 5
+    same = build(middle_token, T, 1, eps, 1.0)
+    X = _two_values(rng, times(size, 60, 400), T)
+    found = same(X)
     return [
-        Finding("largest error over 4.5 L/g", worst, "at most", 1.0),
-        Finding("error with g = 6 over that with g = 3", errors[1] / errors[0], "at most", 0.75),
+        Finding("largest error over eps", worst, "at most", 1.0),
+        Finding("error with eps = 0.75 over that with eps = 1.5", errors[1] / errors[0], "at most", 0.75),
         Finding("smallest set over T/4", min(len(s) for s in made.sets) / (made.T / 4), "at least", 1.0),
+        Finding(
+            f"median of {T} tokens, D = {same.dimension}: error over eps",
+            float(np.abs(found - middle_token(X)).max()) / eps,
+            "at most",
+            1.0,
+        ),
+        Finding(
+            "median: largest change under a permutation",
+            max(float(np.abs(same(X[:, order]) - found).max()) for order in (rng.permutation(T) for _ in range(3))),
+            "at most",
+            1e-12,
+        ),
     ]
 
 
+def _two_values(rng: np.random.Generator, count: int, T: int) -> np.ndarray:
+    """Sequences in [0, 1]; every second one has two values only."""
+    X = rng.random((count, T, 1))
+    X[::2] = rng.random((len(X[::2]), 2, 1))[:, rng.integers(0, 2, size=T)]
+    return X
+
+
 @checks("heads.corollary1")
-def corollary_1(size: Size, build: Build = corollary_1_margin) -> list[Finding]:
-    """The exponent that a second representation would force, at the shortest T the corollary admits and n = 2."""
+def corollary_1(size: Size, build: Build = corollary_1_margin, cost: Build = intrinsic) -> list[Finding]:
+    """The exponent that a second representation would force, at the shortest T the corollary admits and n = 2; and
+    what `intrinsic` says of heads and cost against networks that are built and against the proved lower bound."""
     most = times(size, 20, 100)
     least = min((build(D1, D2, 2), D1, D2) for D1, D2 in combinations(range(1, most), 2))
-    return [Finding(f"smallest exponent k, at D = ({least[1]}, {least[2]}), n = 2", float(least[0]), "at least", 14)]
+    T, far, rates, others = 256, 0.0, [], 0
+    for D in range(1, times(size, 3, 4)):
+        target, said = d_retrieval(D=D, d=2, seed=0), cost(D, T)
+        built = [build_network(target, T, eps) for eps in (0.2, 0.2 / 16)]
+        others += sum(network.config.heads != (said.heads,) for network in built)
+        few, many = (sum(int((weights != 0).sum()) for weights in network.parameters()) for network in built)
+        rates.append(math.log(many / few) / math.log(16) / said.exponent(said.heads))
+        for h in range(1, D):
+            proved = head_count(target, Architecture(heads=(h,), embed=(2 * h,)), T, 1e-4, 1.0).exponent
+            far = max(far, abs(float(proved - said.exponent(h))))
+    return [
+        Finding(f"smallest exponent k, at D = ({least[1]}, {least[2]}), n = 2", float(least[0]), "at least", 14),
+        Finding("built networks with other than the D heads of `intrinsic`", others, "is", 0),
+        Finding("measured exponent of their parameters over gamma = 1", max(rates), "at most", 1.0),
+        Finding("exponent with fewer heads against the proved one, T = 256", far, "is", 0),
+    ]
 
 
 @checks("heads.transition")

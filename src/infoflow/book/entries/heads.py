@@ -10,11 +10,12 @@ ENTRIES = (
         P,
         "Generalised D-retrieval targets are dense",
         "Every continuous F on [0,1]^(T x d) is a uniform limit of F_0(min_{t in S_1} f_1(x(t)), ..., min_{t "
-        "in S_D} f_D(x(t))) with |S_i| >= T/4. With features |x - c| at the centres of g^d cells and all sets "
-        "of ceil(T/4) positions, F of Lipschitz constant L is approximated within 4.5 L/g.",
+        "in S_D} f_D(x(t))) with |S_i| >= T/4. With features |x - c| at the centres of g^d cells, g = ceil(4.5 L/eps), "
+        "and all sets of ceil(T/4) positions, F of Lipschitz constant L is approximated within eps: D = g^d binom(T, "
+        "ceil(T/4)). Where no permutation changes F, none changes the target.",
         "Theorem 1 (density), slide on the target class",
         "holds",
-        "infoflow.book.density.dense_retrieval(F, T, d, g, lipschitz)",
+        "infoflow.book.density.dense_retrieval(F, T, d, eps, lipschitz), dimension(T, d, eps, lipschitz)",
         remark="The slides give no proof. The sets {x(t) : t in S} for all S of ceil(T/4) positions determine the "
         "sequence up to three times their error, order and repeated tokens included.",
         related=("heads.transition",),
