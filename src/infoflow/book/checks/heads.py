@@ -66,7 +66,7 @@ def density(size: Size, build: Build = dense_retrieval) -> list[Finding]:
         ),
         Finding(
             "median: largest change under a permutation",
-            max(float(np.abs(same(X[:, order]) - found).max()) for order in (rng.permutation(T) for _ in range(3))),
+            float(np.abs(same(X[:60, rng.permutation(T)]) - found[:60]).max()),
             "at most",
             1e-12,
         ),
