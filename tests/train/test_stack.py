@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from infoflow.architecture import Architecture
 from infoflow.nn import Transformer
 from infoflow.targets import pairwise_max
-from infoflow.train import encoded
-from infoflow.train.folded import foldable, forward
+from infoflow.train.folded import encodable, foldable, forward, forward_encoded
 from infoflow.train.loop import Training, start, train
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
@@ -53,10 +52,10 @@ def test_two_layers_are_folded_and_others_are_not() -> None:
 
     assert folded(Architecture((2, 2), (4, 4)))
     assert not folded(Architecture((2,), (4,)))
-    assert not encoded.encodable(Stack([run_of(Architecture((2, 2), (4, 4)))], CPU, None).network.config)
+    assert not encodable(Stack([run_of(Architecture((2, 2), (4, 4)))], CPU, None).network.config)
     behind = TINY.with_(encoder="mlp", encoder_width=3)
     for arch, expected in ((Architecture((2, 2), (4, 4)), True), (Architecture((2,), (4,)), False)):
-        assert encoded.encodable(Stack([run_of(arch, recipe=behind)], CPU, None).network.config) is expected
+        assert encodable(Stack([run_of(arch, recipe=behind)], CPU, None).network.config) is expected
     assert not folded(Architecture((2, 2), (4, 4), positions="additive"))
 
 
@@ -80,7 +79,7 @@ def test_folding_is_the_same_function(
     parameters = list(stack.network.parameters())
     plain = stack.network(X)
     turned = X.transpose(-1, -2)
-    answer = forward(stack.network, turned, None) if encoder == "linear" else encoded.forward(stack.network, turned)
+    answer = forward(stack.network, turned, None) if encoder == "linear" else forward_encoded(stack.network, turned)
     folded = answer.squeeze(-1)
     torch.testing.assert_close(folded, plain, rtol=1e-11, atol=1e-12)
     weight = torch.randn(plain.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(7))

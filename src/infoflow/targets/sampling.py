@@ -16,7 +16,7 @@ SAMPLERS: dict[str, str] = {
 SHORTEST, LONGEST = 0.2, 4.0  # C.5
 
 
-def check(sampler: str) -> None:
+def check_sampler(sampler: str) -> None:
     """Refuse the name of no sampler."""
     if not isinstance(sampler, str) or sampler not in SAMPLERS:
         raise unknown("sampler", sampler, list(SAMPLERS))
@@ -35,7 +35,7 @@ class Source(NamedTuple):
 
 def draw(sampler: str, shape: tuple[int, ...], domain: tuple[float, float], source: Source) -> Array:
     """`shape` (..., d) from the law."""
-    check(sampler)
+    check_sampler(sampler)
     if source.kind not in ("numpy", "torch"):
         raise InfoFlowError(f"expected kind 'numpy' or 'torch', got {source.kind!r}.")
     raw = (_numpy if source.kind == "numpy" else _torch)(sampler, shape, source)

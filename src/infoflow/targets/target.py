@@ -11,7 +11,6 @@ from infoflow import arguments, cost
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.report.html import Shown
-from infoflow.targets import sampling
 from infoflow.targets.arrays import (
     CHUNK_BYTES,
     QUIET,
@@ -27,6 +26,7 @@ from infoflow.targets.arrays import (
     stack,
 )
 from infoflow.targets.polynomial import Polynomial
+from infoflow.targets.sampling import Source, check_sampler, draw
 from infoflow.targets.score import differentiate
 from infoflow.targets.terms import Extremum, KthLargest, PositionSum, Term, ValueAtExtremum, WholeSequence
 
@@ -85,7 +85,7 @@ class Target(Shown):
         if isinstance(self.outer, Polynomial) and self.outer.inputs != self.values:
             raise InfoFlowError(f"expected an outer map of {self.values} values, got one of {self.outer.inputs}.")
         object.__setattr__(self, "domain", arguments.interval("domain", self.domain))
-        sampling.check(self.sampler)
+        check_sampler(self.sampler)
 
     @classmethod
     def sum(cls, *terms: Term, **options: Any) -> "Target":
@@ -215,7 +215,7 @@ class Target(Shown):
         shape = (*(arguments.integer("batch", size, 0) for size in lead), int(T), self.dim)
         cost.memory(16 * math.prod(shape), f"a sample of shape {shape}", "batch or T")
         seed = arguments.seed(seed)
-        return sampling.draw(self.sampler, shape, self.domain, sampling.Source(kind, seed, generator, device, dtype))
+        return draw(self.sampler, shape, self.domain, Source(kind, seed, generator, device, dtype))
 
     def comparison(self, T: int) -> "Comparison":
         """Dimension, order and number of comparison at length T."""

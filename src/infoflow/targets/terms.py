@@ -9,7 +9,6 @@ import numpy as np
 from infoflow import arguments
 from infoflow.arguments import number
 from infoflow.errors import InfoFlowError
-from infoflow.targets import norm_search, search
 from infoflow.targets.arrays import (
     Array,
     broadcast,
@@ -24,8 +23,10 @@ from infoflow.targets.arrays import (
     stack,
     two_largest,
 )
+from infoflow.targets.norm_search import search_in_c, smallest_triples
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import CallableScore, NormOfSum, Score, TreeScore, differentiate, tree_form
+from infoflow.targets.search import best_at, best_distinct_tuples, best_of_all_tuples, best_tuples
 
 # Measured on one core: features of pairs, pairs of a search for three, tuples one by one.
 PAIRS_A_SECOND, TRIPLES_A_SECOND, TUPLES_A_SECOND = 2e8, 7e7, 3e6
@@ -115,12 +116,12 @@ class Extremum:
         sign = 1 if self.kind == "max" else -1
         score = self.score
         if isinstance(score, TreeScore):
-            best = search.best_distinct_tuples if self.distinct else search.best_tuples
+            best = best_distinct_tuples if self.distinct else best_tuples
             return best(score, X, sign, self.mask(X))[0]
         if isinstance(score, NormOfSum) and score.arity == 3 and sign < 0 and self.sets is None:
-            found = norm_search.search_in_c(on_host(X), self.distinct)  # faster than the array search, GPUs included
-            return norm_search.smallest_triples(score, X, self.distinct) if found is None else indices(found, X)
-        return search.best_of_all_tuples(score, X, sign, self.choices(X.shape[1]), self.distinct)[0]
+            found = search_in_c(on_host(X), self.distinct)  # faster than the array search, GPUs included
+            return smallest_triples(score, X, self.distinct) if found is None else indices(found, X)
+        return best_of_all_tuples(score, X, sign, self.choices(X.shape[1]), self.distinct)[0]
 
     def mask(self, X: Array) -> Array:
         """(1, k, T), true where a vertex may stand."""
@@ -223,7 +224,7 @@ class ValueAtExtremum:
         tree = tree_form(self.extremum.score)
         assert tree is not None
         sign = 1 if self.extremum.kind == "max" else -1
-        scores = search.best_at(tree, X, sign, self.extremum.mask(X), self.vertex, self.extremum.distinct)
+        scores = best_at(tree, X, sign, self.extremum.mask(X), self.vertex, self.extremum.distinct)
         best, second = two_largest(scores)
         return best - second
 

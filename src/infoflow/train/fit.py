@@ -25,8 +25,8 @@ from infoflow.files import write_text
 from infoflow.memory import out_of_memory
 from infoflow.progress import Progress
 from infoflow.report.html import Shown
-from infoflow.targets import Target
 from infoflow.targets.named import TargetLike, target_of
+from infoflow.targets.target import Target
 from infoflow.train import checkpoint, local, ray, speed, workers
 from infoflow.train.part import Board, Finished, Stop, Sweep
 from infoflow.train.plan import Part, check_device, plan

@@ -14,6 +14,13 @@ and the second layer is read by one query, the CLS, so its keys and values need 
 The products of weights are formed once a step per model; autograd carries gradients back to the weights themselves.
 Training through this form and through `Transformer.forward` gives the same gradients up to rounding (tested).
 
+Behind an encoder with hidden units u(t) = act(W_a X(t) + b_a), x(t) = W_e u(t) + b_e, layer 1 is linear in u(t) and in
+what its heads retrieve (`forward_encoded`). Unlike tokens, hidden units are many and have gradients, so heads keep
+their own keys:
+
+    W_Q,i x(t) = (W_Q,i W_e) u(t) + W_Q,i b_e,   W_K,i x(s) = (W_K,i W_e) u(s) + (what does not depend on s)
+    W_1 x'(t) + b_1 = (W_1 W_O) r(t) + (W_1 W_e) u(t) + g,   r_i(t) = sum_s p_i(t, s) (W_V,i W_e) u(s)
+
 The token side, `token_layer`, is one differentiable function computed in one of three ways: plain PyTorch, the
 reference; the attention of `attend.c` on a CPU with a C compiler; `triton_layer.py` for float32 on a CUDA device (or in
 Triton's interpreter, which the tests use).
@@ -33,7 +40,7 @@ from torch import Tensor
 from infoflow import kernels
 from infoflow.nn import Transformer, TransformerConfig
 from infoflow.nn.attention import LONGEST, attention, attention_values, block, tile, triton_found
-from infoflow.nn.transformer import ACTIVATIONS
+from infoflow.nn.transformer import ACTIVATIONS, project
 
 SOURCE = Path(__file__).with_name("attend.c")
 FLAGS = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi", "-shared", "-fPIC"]
@@ -53,7 +60,20 @@ class Fused:
 @lru_cache(maxsize=256)
 def foldable(config: TransformerConfig) -> bool:
     """Two layers read by a CLS, linear encoder, nothing between the linear maps, and d small against the head size."""
-    plain = config == TransformerConfig(
+    return _two_layers(config) and config.dim <= 2 * config.head_dims[0]
+
+
+@lru_cache(maxsize=256)
+def encodable(config: TransformerConfig) -> bool:
+    """Two layers read by a CLS behind an encoder with a hidden layer, nothing else between the linear maps."""
+    width, activation = config.encoder_width, config.encoder_activation
+    return config.encoder == "mlp" and _two_layers(
+        config, encoder="mlp", encoder_width=width, encoder_activation=activation
+    )
+
+
+def _two_layers(config: TransformerConfig, **encoder: Any) -> bool:
+    return config.layers == 2 and config == TransformerConfig(
         dim=config.dim,
         heads=config.heads,
         head_dims=config.head_dims,
@@ -62,8 +82,8 @@ def foldable(config: TransformerConfig) -> bool:
         scales=config.scales,
         activation=config.activation,
         readout_activation=config.readout_activation,
+        **encoder,
     )
-    return plain and config.layers == 2 and config.dim <= 2 * config.head_dims[0]
 
 
 def forward(network: Transformer, X: Float[Tensor, "M B d T"], fused: Fused | None) -> Float[Tensor, "M B o"]:
@@ -93,6 +113,43 @@ def forward(network: Transformer, X: Float[Tensor, "M B d T"], fused: Fused | No
     return read(
         network, hidden, lambda U: token_layer(X, TokenLayer(A[:, :, : d + 1], G, shift[..., 0], U, beta_2, act), fused)
     )
+
+
+def forward_encoded(network: Transformer, X: Float[Tensor, "M B d T"]) -> Float[Tensor, "M B o"]:
+    """As `forward`, behind an encoder with a hidden layer: the states x(t) are never formed."""
+    p: dict[str, Tensor] = dict(network.named_parameters())
+    config = network.config
+    beta_1, beta_2 = config.betas
+    W_e, b_e, token = p["encoder.maps.1.weight"], p["encoder.maps.1.bias"], p["cls_token"]  # (M, E, u), (M, E), (M, E)
+    W_1, b_1 = p["ffns.0.maps.0.weight"], p["ffns.0.maps.0.bias"]  # (M, w, E), (M, w)
+    encode, act = ACTIVATIONS[config.encoder_activation or config.activation], ACTIVATIONS[config.activation]
+
+    units = encode(project(X.transpose(-1, -2), p["encoder.maps.0.weight"], p["encoder.maps.0.bias"]))  # (M, B, T, u)
+    maps = [p[f"attentions.0.{name}"] for name in ("query", "key", "value")]  # (M, h, n, E)
+    W_Q, W_K, W_V = (weight @ W_e.unsqueeze(1) for weight in maps)  # (M, h, n, u)
+    q, k, v = (_heads(units, W, bias) for W, bias in ((W_Q, _of(maps[0], b_e)), (W_K, None), (W_V, None)))
+    retrieved = attention_values(q, k, v, beta_1).transpose(-3, -2).flatten(-2)  # (M, B, T, h n)
+
+    spread, direct = W_1 @ p["attentions.0.output"], W_1 @ W_e  # (M, w, h n), (M, w, u)
+    starts = torch.stack([b_e, token], -1)  # (M, E, 2): what tokens and CLS start from
+    passed = spread @ _of(maps[2], b_e).flatten(1).unsqueeze(-1)  # (M, w, 1): weights sum to one, so the bias passes
+    shift = b_1.unsqueeze(-1) + passed + W_1 @ starts  # (M, w, 2)
+    hidden = act(project(retrieved, spread, shift[..., 0]) + project(units, direct))  # (M, B, T, w)
+
+    asked = beta_1 * (_of(maps[0], token).unsqueeze(-2) @ W_K).squeeze(-2)  # (M, h, u): heads are rows, they share u
+    seen = attention_values(asked.unsqueeze(1).expand(-1, X.shape[1], -1, -1), units, units)  # (M, B, h, u)
+    cls = project(torch.einsum("mbhu,mhnu->mbhn", seen, W_V).flatten(2), spread, shift[..., 1])  # (M, B, w)
+    return read(network, act(cls), lambda U: attention_values(U, hidden, hidden, beta_2))
+
+
+def _of(weight: Float[Tensor, "M h n E"], x: Float[Tensor, "M E"]) -> Float[Tensor, "M h n"]:
+    return (weight @ x[:, None, :, None]).squeeze(-1)
+
+
+def _heads(x: Tensor, weight: Float[Tensor, "M h n u"], bias: Tensor | None) -> Float[Tensor, "M B h T n"]:
+    made: Tensor = project(x, weight.flatten(1, 2), None if bias is None else bias.flatten(1))
+    parted: Tensor = made.unflatten(-1, weight.shape[1:3])
+    return parted.transpose(-2, -3)
 
 
 def read(
@@ -156,8 +213,8 @@ def attend(X: Float[Tensor, "M B d T"], A: Float[Tensor, "M h d+1 d"]) -> Float[
     (M, B, d, T), h = X.shape, A.shape[1]
     tokens = X.transpose(-1, -2)  # (M, B, T, d)
     rows = tokens.reshape(M, B * T, d)
-    project = A[:, :, :d].transpose(1, 2).flatten(2)  # (M, d, h d)
-    queries = torch.baddbmm(A[:, :, d].flatten(1).unsqueeze(1), rows, project)  # (M, B T, h d)
+    maps = A[:, :, :d].transpose(1, 2).flatten(2)  # (M, d, h d)
+    queries = torch.baddbmm(A[:, :, d].flatten(1).unsqueeze(1), rows, maps)  # (M, B T, h d)
     queries = queries.view(M, B, T * h, d)  # row (t, head)
     retrieved = attention(queries, tokens, tokens).values.view(M, B * T, h * d)
     return torch.cat([rows, retrieved], -1)  # (M, B T, d (h + 1))

@@ -9,7 +9,7 @@ from typing import Any
 from infoflow import arguments, cost
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
-from infoflow.targets import Target
+from infoflow.targets.target import Target
 from infoflow.train.recipe import Recipe
 from infoflow.train.task import Regression, Task
 

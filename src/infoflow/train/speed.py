@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from infoflow.architecture import Architecture
-from infoflow.targets import pairwise_max
+from infoflow.targets.named import pairwise_max
 from infoflow.train.folded import Fused
 from infoflow.train.loop import Stepper, data_of, epoch_order, start
 from infoflow.train.plan import LARGEST_STACK, Part, Setup, choose, threads

@@ -20,8 +20,8 @@ from infoflow.architecture import Architecture
 from infoflow.certificates.attack import starts
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer, TransformerConfig
-from infoflow.targets import Target
-from infoflow.train import encoded, folded
+from infoflow.targets.target import Target
+from infoflow.train import folded
 from infoflow.train.folded import Fused
 from infoflow.train.recipe import Recipe
 
@@ -234,8 +234,8 @@ class Supervised(Task):
         assert isinstance(config, TransformerConfig)
         if not self.form.tokens and folded.foldable(config):
             return folded.forward(network, x, fused)
-        if not self.form.tokens and encoded.encodable(config):
-            return encoded.forward(network, x)
+        if not self.form.tokens and folded.encodable(config):
+            return folded.forward_encoded(network, x)
         visible = (x != IGNORED).unsqueeze(-2) if self.form.padded else None
         places = self.form.places if self.asked_alone else None
         y: Tensor = network(x if self.form.tokens else x.transpose(-1, -2), visible=visible, places=places)

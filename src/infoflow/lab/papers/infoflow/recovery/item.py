@@ -19,7 +19,7 @@ from infoflow.probes.record import batched, record
 from infoflow.probes.recovery import recovery, untrained
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
-from infoflow.train.store import Store
+from infoflow.train.store import Result, Store
 from infoflow.verdicts.predict import predict
 
 # The paper prints no rate, decay or length here ("to convergence"). The score of D-retrieval is a square, which a
@@ -102,7 +102,8 @@ def run(context: Context) -> Outcome:
 
 def _trained(context: Context, grid: dict[tuple[str, tuple[int, int]], list[Run]]) -> TrainedCells:
     """All runs; the weights of the best of each cell are enough, and all that the repository ships."""
-    store, by_cell = Store(context.store), {}
+    store = Store(context.store)
+    by_cell: dict[Any, list[Result]] = {}
     whole = {cell for cell, runs in grid.items() if _kept(store, runs)}
     for keep in (False, True):
         part = {cell: runs for cell, runs in grid.items() if (cell not in whole) == keep}
