@@ -1,6 +1,7 @@
 """certify: attacks below bounds, balls, lower precisions, hostile headers, the two commands."""
 
 import json
+import shlex
 from inspect import signature
 
 import numpy as np
@@ -84,6 +85,25 @@ def test_build_then_certify(tmp_path):
     assert checked["holds"]
     assert checked["attacked"] <= checked["bound"]
     assert result.return_value == 0
+
+
+@pytest.mark.parametrize(
+    ("builder", "words"),
+    [
+        ("compiler", "d_retrieval:D=2,d=1 -T 4 --eps 0.2"),
+        ("exponential_head", "d_retrieval:D=2,d=1 -T 4 --eps 0.2 --weight-bound none --arch 'heads=1 embed=8'"),
+        ("memory_head", "d_retrieval:D=2,d=1 -T 4 --eps 0.2 --weight-bound none --rule memory_head"),
+        ("occupancy", "triangle_center:d=1 -T 4 --eps 3 --weight-bound none"),
+    ],
+)
+def test_every_builder_reports_what_it_proved(builder, words, tmp_path):
+    result = run("build", *shlex.split(words), "--out", str(tmp_path))
+    (path,) = tmp_path.glob("*.safetensors")
+    claim = iflow.certify(iflow.load(path), seconds=0.01).claim
+    assert f"for {claim.inputs}\n" in result.output
+    assert f"(asked {claim.limit:g})" in result.output
+    assert (builder == "compiler") == ("rule chebyshev" in result.output)
+    assert builder == "compiler" or f"rule {builder}" in result.output
 
 
 def test_certify_fails_on_a_tampered_file(tmp_path):

@@ -257,6 +257,7 @@ class SingleHead:
             "bound": self.certificate.bound,
             "parts": self.head.parts,
             "arithmetic": self.certificate.arithmetic,
+            "inputs": self.certificate.claim.inputs,
         }
 
     def save(self, path: str | Path) -> Path:
