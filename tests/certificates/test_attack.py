@@ -54,8 +54,7 @@ def test_starts_are_of_six_kinds_inside_the_unit_box():
 def test_batches_fit_in_memory():
     assert batch_of(1, 2) == 64
     assert batch_of(2, 10**6) == 1
-    T = 2000
-    assert batch_of(3, T, 10**9) == MEMORY // (48 * 3 * T * T)
+    assert batch_of(3, 20, 10**9) == MEMORY // (48 * 3 * 20 * 20) == 18641
     most = int((MEMORY / 48) ** 0.5)
     assert fits(1, most, 48)
     assert not fits(1, most + 1, 48)

@@ -325,11 +325,11 @@ def test_head_count_bound():
 
 
 def test_head_count_span_is_the_geometry():
-    """F = 3 min |x|^2 - 2 min 5 |x - 1|^2 on [0,1]: L = 1/2, the span is min(3, 10) / 4."""
+    """F = 3 min |x|^2 - 2 min 5 |x - 1|^2 on [0,1]: L = 1/2 less a billionth, the span is min(3, 10) L^2."""
     square = [targets.Polynomial.quadratic(np.eye(1)), targets.Polynomial.quadratic(5 * np.eye(1), [-10.0], 5.0)]
     terms = tuple(targets.Extremum(targets.TreeScore((q,), (), 1), "min") for q in square)
     F = targets.Target(terms, targets.Polynomial.linear([[3.0, -2.0]]), 1, domain=(0.0, 1.0))
-    assert bounds._separated_squares(F) == pytest.approx(0.75)
+    assert bounds._separated_squares(F) == pytest.approx(3 * (0.5 * (1 - 1e-9)) ** 2, rel=1e-12, abs=0)
     assert bounds._separated_squares(targets.sum_of_maxima()) is None
 
 
