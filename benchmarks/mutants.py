@@ -33,7 +33,6 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -377,16 +376,19 @@ def survivors(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def summary(found: list[dict[str, Any]]) -> dict[str, Any]:
-    alive = survivors(found)
-    explained = [each for each in alive if each["reason"] != TO_BE_KILLED]
-    rooms = Counter(each["module"] for each in found)
-    dead = Counter(each["module"] for each in found if each["killed"])
-    why = Counter(each["module"] for each in explained)
-    return {
-        "run": len(found), "killed": len(found) - len(alive), "explained": len(explained),
-        "to_be_killed": len(alive) - len(explained),
-        "modules": {m: {"run": rooms[m], "killed": dead[m], "explained": why[m]} for m in sorted(rooms)},
-    }  # fmt: skip
+    """Counts of all and by module; the equivalent ones are those among the explained that compute the same."""
+
+    def counts(some: list[dict[str, Any]]) -> dict[str, int]:
+        reasons = [each["reason"] for each in survivors(some)]
+        explained = [reason for reason in reasons if reason != TO_BE_KILLED]
+        equivalent = sum(reason.startswith("equivalent") for reason in explained)
+        killed = len(some) - len(reasons)
+        return {"run": len(some), "killed": killed, "explained": len(explained), "equivalent": equivalent}
+
+    of = {module: [each for each in found if each["module"] == module] for module in {each["module"] for each in found}}
+    whole = counts(found)
+    left = whole["run"] - whole["killed"] - whole["explained"]
+    return whole | {"to_be_killed": left, "modules": {module: counts(of[module]) for module in sorted(of)}}
 
 
 def explain(key: str, reason: str, options: argparse.Namespace) -> None:

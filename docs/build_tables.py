@@ -173,13 +173,17 @@ def first_codec(payload: Recorded) -> Shown:
 @table
 @measured(MUTANTS)
 def mutants(payload: Recorded) -> Shown:
-    """How many mutants of every module were run, killed, explained, and are left."""
+    """How many mutants of every module were run, killed, are equivalent or prove the same, and are left; the score."""
     rows = [[f"`{name}`", *_counts(found)] for name, found in payload["modules"].items()]
-    return ["module", "mutants run", "killed", "explained", "left"], [*rows, ["all", *_counts(payload)]]
+    run, killed, equivalent, *_ = total = _counts(payload)
+    score = f"{killed / run:.1%} of all, {killed / (run - equivalent):.1%} of those that are not equivalent"
+    head = ["module", "mutants run", "killed", "equivalent", "proves the same", "left"]
+    return head, [*rows, ["**all**", *total], ["**killed**", score, "", "", "", ""]]
 
 
 def _counts(found: Recorded) -> list[int]:
-    return [found["run"], found["killed"], found["explained"], found["run"] - found["killed"] - found["explained"]]
+    run, killed, explained, equivalent = (found[name] for name in ("run", "killed", "explained", "equivalent"))
+    return [run, killed, equivalent, explained - equivalent, run - killed - explained]
 
 
 @table
