@@ -19,6 +19,7 @@ from infoflow.nn.files import load
 from infoflow.targets import pairwise_max
 from infoflow.train import checkpoint, loop
 from infoflow.train.fit import Recipe, Run, Store, fit_many
+from infoflow.train.run import key_of
 from infoflow.train.store import checksum, tensor_checksum
 
 CPU = torch.device("cpu")
@@ -87,7 +88,31 @@ def short_curve(tensors: dict[str, torch.Tensor], header: dict[str, Any]) -> Non
     tensors["best"].copy_(tensors["curve nmse"].amin(0))
 
 
-@pytest.mark.parametrize("change", [at_the_end, beyond, not_numbers, too_good, short_curve])
+def told(**header: Any) -> Callable[[dict[str, torch.Tensor], dict[str, Any]], None]:
+    """The header with these values."""
+    return lambda tensors, found: found.update(header)
+
+
+def made(name: str, value: torch.Tensor | torch.dtype | float) -> Callable[[dict[str, torch.Tensor], Any], None]:
+    """One tensor in another type, of another value, or another one."""
+
+    def change(tensors: dict[str, torch.Tensor], header: Any) -> None:
+        new = value if isinstance(value, torch.Tensor) else tensors[name]
+        tensors[name] = new.to(value) if isinstance(value, torch.dtype) else new
+        if isinstance(value, (int, float)):
+            tensors[name] = torch.full_like(new, value)
+
+    return change
+
+
+FORGED = [told(seconds=10**400), told(tried=[[10**400]] * 2), made("step", torch.tensor([torch.nan])),
+          made("step", torch.tensor([1j])), made("best", torch.int64), made("best", torch.float8_e4m3fn),
+          made("weights", torch.float8_e4m3fn), made("curve nmse", torch.complex64), made("weights", torch.zeros(2, 0)),
+          made("alive", torch.zeros(0, dtype=torch.bool)), made("rate", torch.nan), made("rate", 1e9),
+          made("first", torch.nan), made("second", -1.0), made("diverged_at", 10)]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", [at_the_end, beyond, not_numbers, too_good, short_curve, *FORGED])
 def test_a_state_that_training_cannot_have_left_is_not_taken_up(tmp_path: Path, change: Any) -> None:
     Store(tmp_path).prepare()
     rewritten(saved(tmp_path / "checkpoints", 9), change)
@@ -103,6 +128,51 @@ def test_a_result_that_changed_is_one_sentence(tmp_path: Path, change: dict[str,
         fit_many(RUNS[:1], tmp_path)
 
 
+CHANGES: list[dict[str, Any]] = [{"best": 10**400}, {"measure": 5}, {"measure": "\x1b[2J"}, {"diverged_at": "x"},
+                                 {"metrics": {"\x1b": [0.0] * 4}}, {"steps": 10**400}, {"rollbacks": -1},
+                                 {"curve_steps": {"first": 10**400, "every": 1}}]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: next(iter(change)))
+def test_a_result_of_other_values_is_one_sentence(tmp_path: Path, change: dict[str, Any]) -> None:
+    """Also where somebody who knows how the checksum is made wrote it anew."""
+    fit_many(RUNS[:1], tmp_path)
+    path = tmp_path / "runs" / f"{RUNS[0].key}.json"
+    payload = json.loads(path.read_text()) | change
+    del payload["checksum"]
+    path.write_text(json.dumps(payload | {"checksum": checksum(payload)}))
+    with pytest.raises(InfoFlowError, match=r"their types.* remove the file to train it again"):
+        fit_many(RUNS[:1], tmp_path)
+
+
+ESCAPE = "\x1b[2J"
+IDENTITIES: list[Any] = [{}, {"seed": "x"}, {"arch": ESCAPE}, {"arch": 7}, {"target": ESCAPE}, {"task": 5}, {"T": "\n"}]
+
+
+@pytest.mark.parametrize("change", IDENTITIES)
+def test_a_store_of_others_holds_runs_or_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    """A result under the key of an identity that no run has: whatever is made of the store would end in a KeyError."""
+    fit_many(RUNS[:1], tmp_path)
+    payload = json.loads((tmp_path / "runs" / f"{RUNS[0].key}.json").read_text())
+    del payload["checksum"]
+    payload["identity"] = payload["identity"] | change if change else {}
+    payload["key"] = key_of(payload["identity"])
+    path = tmp_path / "runs" / f"{payload['key']}.json"
+    path.write_text(json.dumps(payload | {"checksum": checksum(payload)}))
+    with pytest.raises(InfoFlowError, match="their types"):
+        Store(tmp_path).results()
+
+
+def test_the_name_of_a_damaged_checkpoint_is_obeyed_by_no_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "\x1b[2J\n.safetensors").write_bytes(b"x")
+    checkpoint.find(tmp_path, {RUNS[0].key})
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "\x1b" not in said
+
+
 def test_an_identity_is_that_of_its_key(tmp_path: Path) -> None:
     """Also where somebody who knows how the checksum is made wrote it anew; a result without one is none."""
     fit_many(RUNS[:1], tmp_path)
@@ -112,7 +182,7 @@ def test_an_identity_is_that_of_its_key(tmp_path: Path) -> None:
     path.write_text(json.dumps(payload))
     with pytest.raises(InfoFlowError, match="and checksum"):
         Store(tmp_path).get(RUNS[0].key)
-    payload["identity"] = {}
+    payload["identity"]["seed"] = 1
     path.write_text(json.dumps(payload | {"checksum": checksum(payload)}))
     with pytest.raises(InfoFlowError, match="identity is that of another"):
         Store(tmp_path).get(RUNS[0].key)

@@ -11,23 +11,27 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from math import inf, isfinite
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from infoflow.errors import InfoFlowError
+from infoflow.errors import InfoFlowError, printable
 from infoflow.nn import files
 from infoflow.train.loop import Save, Training, evaluated_at
 from infoflow.train.run import Run
-from infoflow.train.store import finite, tensor_checksum
+from infoflow.train.store import finite, is_number, tensor_checksum
 
 CURVE = "curve "  # before the name of a metric: the tensor of its curve
 # Every tensor has the model axis first, but `step` (1) and the curves (evaluations, M).
 _ROWS = ("weights", "first", "second", "alive", "loss", "best", "best_weights", "diverged_at",
          "rate", "best_second", "rollbacks")  # fmt: skip
+
+_WHOLE = ("diverged_at", "rollbacks", "step")  # of int64
+_FLAT, _COLUMNS = ("loss", "best", "diverged_at", "rollbacks"), ("alive", "rate")
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 BEFORE = ".before"  # in the name of the last checkpoint but one
 DAMAGED = ".damaged"  # at the end of the name of one that cannot be used
@@ -109,11 +113,8 @@ def _set_aside(path: Path, reason: str) -> None:
     """It only saves time: without it the stack goes on from the one before, or starts again."""
     with suppress(OSError):
         path.replace(path.with_name(path.name + DAMAGED))
-        print(
-            f"infoflow: the checkpoint {path} is damaged ({reason.rstrip('.')}); it is set aside as "
-            f"{path.name}{DAMAGED}, and training goes on from the one before it.",
-            file=sys.stderr,
-        )
+        words = f"the checkpoint {path} is damaged ({reason.rstrip('.')}); it is set aside as {path.name}{DAMAGED}"
+        print(printable(f"infoflow: {words}, and training goes on from the one before it."), file=sys.stderr)
 
 
 def holding(folder: Path, runs: Sequence[Run]) -> Checkpoint | None:
@@ -139,25 +140,40 @@ def from_saved(tensors: dict[str, Tensor], header: dict[str, Any], path: Path | 
     keys, steps, metrics, seconds = found.values()
     if not (_strings(keys) and keys):
         raise InfoFlowError("expected the keys of the runs in a checkpoint.")
-    if not (isinstance(steps, list) and all(type(s) is int for s in steps) and isinstance(seconds, (int, float))):
+    if not (isinstance(steps, list) and all(type(s) is int for s in steps) and is_number(seconds)):
         raise InfoFlowError("expected steps and seconds in a checkpoint.")
-    if not (_strings(metrics) and bool(metrics) == bool(steps)) or not (isfinite(seconds) and seconds >= 0):
+    if not (_strings(metrics) and bool(metrics) == bool(steps)) or seconds < 0:
         raise InfoFlowError("expected the names of metrics and a time in a checkpoint.")
     curves = [CURVE + name for name in metrics]
-    if set(tensors) != {*_ROWS, "step", *curves} or tensors["step"].shape != (1,):
+    if set(tensors) != {*_ROWS, "step", *curves}:
         raise InfoFlowError("expected the tensors of a checkpoint.")
-    if any(tensors[name].shape != (len(steps), len(keys)) for name in curves):
-        raise InfoFlowError("expected one curve per run in a checkpoint.")
-    if any(tensors[name].ndim < 1 or tensors[name].shape[0] != len(keys) for name in _ROWS):
-        raise InfoFlowError("expected one row per run in a checkpoint.")
+    _check_form(tensors, len(steps), len(keys))
     _check_values(tensors, tensors[curves[0]] if curves else None)
     return Checkpoint(path, keys, steps, metrics, float(seconds), tensors, _tried(header, len(keys)))
 
 
+def _check_form(tensors: dict[str, Tensor], evaluations: int, models: int) -> None:
+    """Types and shapes: (M, P), (M, 1) and (M,) for M models of P weights, and (evaluations, M) for a curve."""
+    weights = tuple(tensors["weights"].shape)
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(_ROWS, weights) | {"step": (1,)}
+    shapes |= dict.fromkeys(_FLAT, (models,)) | dict.fromkeys(_COLUMNS, (models, 1))
+    if len(weights) != 2 or weights[0] != models:
+        raise InfoFlowError("expected one row per run in a checkpoint.")
+    for name, tensor in tensors.items():
+        types = (torch.int64,) if name in _WHOLE else (torch.bool,) if name == "alive" else _FLOATS
+        if tensor.dtype not in types or tuple(tensor.shape) != shapes.get(name, (evaluations, models)):
+            raise InfoFlowError(f"expected {name!r} in a checkpoint in the type and shape of its runs, it has others.")
+
+
 def _check_values(tensors: dict[str, Tensor], errors: Tensor | None) -> None:
     """Models are frozen before their weights are anything but finite; the best error is the least on the curve."""
+    rate, found = tensors["rate"], tensors["diverged_at"]
+    if not bool((tensors["second"] >= 0).all() & (tensors["best_second"] >= 0).all() & (rate >= 0).all()):
+        raise InfoFlowError("expected second moments and rates in a checkpoint that are not negative, got others.")
+    if not bool((found >= -1).all() & (found <= tensors["step"]).all() & (rate <= 1).all()):
+        raise InfoFlowError("expected rates of at most 1 and models that diverged before this step, got others.")
     best, alive = tensors["best"], tensors["alive"].flatten().bool()
-    for name, chosen in (("weights", alive), ("best_weights", best.isfinite())):
+    for name, chosen in (("weights", alive), ("first", alive), ("best_weights", best.isfinite())):
         if not bool(tensors[name][chosen].isfinite().all()):
             raise InfoFlowError(f"expected finite numbers in {name} of a checkpoint, got NaN or infinity.")
     least = torch.full_like(best, inf)
@@ -180,7 +196,7 @@ def _tried(header: dict[str, Any], runs: int) -> list[list[float]]:
     tried = header.get("tried")
     if not (isinstance(tried, list) and len(tried) == runs and all(isinstance(values, list) for values in tried)):
         raise InfoFlowError("expected what the starts of each run reached in a checkpoint.")
-    if not all(value is None or type(value) in (int, float) for values in tried for value in values):
+    if not all(value is None or is_number(value) for values in tried for value in values):
         raise InfoFlowError("expected numbers for what starts reached in a checkpoint.")
     return [[inf if value is None else float(value) for value in values] for values in tried]
 

@@ -18,6 +18,7 @@ import json
 import math
 import re
 import statistics
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -26,6 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from infoflow import arguments
 from infoflow.errors import InfoFlowError, JobError, unknown
 from infoflow.files import remove_abandoned, write_json, write_record
 from infoflow.nn import Transformer
@@ -39,7 +41,7 @@ FORMAT = 1
 CHECKSUM = "checksum"
 PARTS = ("runs", "weights", "checkpoints", "trained")  # folders of a store: files there are read, renamed and removed
 _STATUS = ("ok", "diverged")
-_NAME = re.compile(r"[0-9a-f]{24}\.json")  # a killed writer may leave temporary names: they are not results
+_FILE = re.compile(r"[0-9a-f]{24}\.json")  # a killed writer may leave temporary names: they are not results
 
 
 @dataclass(frozen=True, repr=False)
@@ -133,9 +135,11 @@ class Result(Shown):
         curves = [result.curve, *result.metrics.values()]
         numbers = [result.best, result.final, result.test, result.seconds, result.baseline, *_list(result.tried)]
         numbers += [value for curve in curves for value in _list(curve)]
-        plain = isinstance(result.key, str) and isinstance(result.identity, dict) and result.status in _STATUS
+        plain = isinstance(result.key, str) and _identifies(result.identity) and result.status in _STATUS
+        plain = plain and all(_name(name) for name in (result.measure, *result.metrics))
         whole = [result.steps, result.stacked, result.rollbacks, *_list(result.curve_steps)]
-        if not (plain and all(_number(x) for x in numbers) and all(type(x) is int for x in whole)):
+        whole += [0 if result.diverged_at is None else result.diverged_at]
+        if not (plain and all(x is None or is_number(x) for x in numbers) and all(_count(x) for x in whole)):
             raise InfoFlowError("expected a result's fields to have their types")
         if any(len(curve) != len(result.curve_steps) for curve in curves) or not isinstance(result.choice, dict):
             raise InfoFlowError("expected a curve with a step for each value")
@@ -220,8 +224,28 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [object()]
 
 
-def _number(value: Any) -> bool:
-    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value))
+def is_number(value: Any) -> bool:
+    """Whether a value of JSON is a number that floating point can hold."""
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
+
+
+def _count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= arguments.LARGEST
+
+
+def _name(value: Any) -> bool:
+    """Whether it can be shown: a terminal obeys what cannot."""
+    return isinstance(value, str) and value.isprintable()
+
+
+def _identifies(identity: Any) -> bool:
+    """Whether it has the fields of `Run.identity`."""
+    if not isinstance(identity, dict) or not isinstance(identity.get("recipe"), dict):
+        return False
+    task = identity.get("task", {"name": identity.get("target")})
+    named = isinstance(task, dict) and _name(task.get("name"))
+    shaped = identity.get("arch", 0) is None or _name(identity.get("arch"))
+    return named and shaped and _count(identity.get("T") or 0) and type(identity.get("seed")) is int
 
 
 class Store:
@@ -332,7 +356,7 @@ class Store:
     def keys(self) -> list[str]:
         """Of every finished run."""
         folder = self.folder / "runs"
-        return sorted(p.stem for p in folder.iterdir() if _NAME.fullmatch(p.name)) if folder.is_dir() else []
+        return sorted(p.stem for p in folder.iterdir() if _FILE.fullmatch(p.name)) if folder.is_dir() else []
 
     def results(self) -> list[Result]:
         """Everything finished, by key."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
-from infoflow.errors import InfoFlowError, JobError
+from infoflow.errors import InfoFlowError, JobError, printable
 from infoflow.files import encode
 from infoflow.memory import out_of_memory
 from infoflow.web.questions import read
@@ -65,7 +65,7 @@ def answered(name: str, payload: Any, folder: Path, tell: Tell = lambda event: N
         if out_of_memory(error):
             return {"error": "expected the question to fit in the memory of the explorer; take smaller sizes.",
                     "status": 400}  # fmt: skip
-        print(f"infoflow: {name} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        print(printable(f"infoflow: {name} failed: {type(error).__name__}: {error}"), file=sys.stderr, flush=True)
         return {"error": "this question failed, which is a fault of ours; the terminal says more.", "status": 500}
 
 
