@@ -61,23 +61,29 @@ def trained() -> Any:
     payload = recorded("trained")
     rows = payload["rows"]
     shares = np.array([row["fetched"] for row in rows])
-    made, axes = style.figure(7.2, 3.4)
+    made, axes = style.figure(7.6, 3.7)
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     for y, x in np.ndindex(*shares.shape):
         axes.text(x, y, f"{shares[y, x]:.2f}", ha="center", va="center", fontsize=8,
                   color="white" if shares[y, x] > 0.6 else style.INK)  # fmt: skip
-    axes.set_yticks(range(len(rows)), ["heads ({},{}), error {:.0e}".format(*r["heads"], r["NMSE"]) for r in rows])
-    axes.set_xticks(range(shares.shape[1]), range(1, shares.shape[1] + 1))
-    axes.set_xlabel("maximum")
+    need, few = shares.shape[1], ("enough heads", "too few heads")
+    axes.set_yticks(
+        range(len(rows)),
+        ["{}: ({},{}), error {:.0e}".format(few[min(r["heads"]) < need], *r["heads"], r["NMSE"]) for r in rows],
+    )
+    axes.set_xticks(range(need), [f"no. {k + 1}" for k in range(need)])
+    axes.set_xlabel(f"which of the {need} maxima over pairs of tokens")
     axes.grid(False)
-    axes.set_title("share of tokens that hold the partner a maximum asks for")
+    axes.set_title("With too few heads one maximum is lost")
     made.colorbar(image, ax=axes)
+    made.supxlabel("number: share of the tokens whose state behind layer 1 holds the partner this maximum asks for",
+                   fontsize=8)  # fmt: skip
     return made
 
 
 def models() -> Any:
     """How many tokens are in a state, layer by layer."""
-    made, axes = style.figure(9.2, 3.2, 1, 2)
+    made, axes = style.figure(9.2, 3.5, 1, 2)
     known = [(part, name) for part, name in MODELS.items() if (RESULTS / f"infosets_{part}.json").is_file()]
     for number, (part, name) in enumerate(known):
         layers = recorded(part)["layers"]
@@ -86,14 +92,15 @@ def models() -> Any:
             mean, low, high = np.array([row[key] for row in layers]).T
             place.plot(x, mean, marker=style.MARKERS[number], color=style.COLOURS[number], label=name)
             place.fill_between(x, low, high, color=style.COLOURS[number], alpha=0.2, linewidth=0)
-    axes[0].set_title("tokens whose value is in a state")
+    axes[0].set_title("How many tokens a token's state holds")
     axes[0].set_ylabel("tokens (1% threshold)")
-    axes[1].set_title("what is left of the token itself")
+    axes[1].set_title("What is left of the token itself")
     axes[1].set_ylabel("effect on its own state,\nas a share of the variance")
     for place in axes:
         place.set_xlabel("behind layer")
         place.set_ylim(0, None)
     axes[0].legend()
+    made.supxlabel("bands: 95% intervals over documents", fontsize=8)
     return made
 
 

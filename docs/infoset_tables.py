@@ -86,8 +86,10 @@ def infosets_long(payload: Recorded) -> Shown:
 @measured(file("proxies"))
 def infosets_proxies(payload: Recorded) -> Shown:
     rows: list[list[Any]] = []
-    for r in payload["rows"]:
-        rows += [_proxy(r["network"], name, found) for name, found in r["proxies"].items()]
+    names = [r["network"] for r in payload["rows"]]
+    for k, r in enumerate(payload["rows"]):
+        again = ", another seed" if r["network"] in names[:k] else ""
+        rows += [_proxy(r["network"] + again, name, found) for name, found in r["proxies"].items()]
     return ["network", "proxy", "precision", "recall", "average precision"], rows
 
 

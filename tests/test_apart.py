@@ -58,6 +58,28 @@ def test_a_process_of_ours_imports_nothing_there(stranger: Path, tmp_path: Path)
     assert run(CHILD, tmp_path, stranger) == "ran\n"
 
 
+POOL = """
+import os, time
+from concurrent.futures import ProcessPoolExecutor
+from infoflow.apart import end_with_parent, processes
+if __name__ == "__main__":
+    with processes() as spawn, ProcessPoolExecutor(1, spawn, end_with_parent) as pool:
+        print(pool.submit(os.getpid).result(), flush=True)
+        time.sleep(600)
+"""
+
+
+def test_a_worker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    """What the killed process printed to is closed only when the worker is gone, too."""
+    path = tmp_path / "script.py"
+    path.write_text(POOL)
+    with subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, text=True) as caller:
+        assert caller.stdout is not None
+        assert int(caller.stdout.readline()) != caller.pid
+        caller.kill()
+        assert caller.communicate(timeout=120)[0] == ""
+
+
 DRAWN = """
 from infoflow.probes.measured_figures import style
 with style.settings():

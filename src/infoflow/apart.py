@@ -9,9 +9,11 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from multiprocessing.context import SpawnContext
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 OWN = Path(__file__).parent.parent  # where this package was found
 SAFE = "PYTHONSAFEPATH"  # a Python that sees it leaves the current folder out of its search
@@ -29,6 +31,18 @@ def processes() -> Iterator[SpawnContext]:
             del os.environ[SAFE]
         else:
             os.environ[SAFE] = before
+
+
+def end_with_parent() -> None:
+    """For the first call of a worker: when the process that started it is killed, the worker ends too."""
+    parent = parent_process()
+    if parent is not None:
+        Thread(target=_end_behind, args=(parent,), daemon=True).start()
+
+
+def _end_behind(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
 
 
 @contextmanager

@@ -65,7 +65,9 @@ def test_a_method_is_scored_in_ten_lines(folder: Path) -> None:
         layers = range(network.model.config.layers)
         answers[network.number] = {"modes": [[m.label for m in found if m.layer == l] for l in layers]}
     scores = score(folder, answers)["modes"]
-    assert scores["keeps the function"]["macro_f1"]["value"] > 0.6
+    found = scores["keeps the function"]["macro_f1"]
+    assert found["value"] > 0.6
+    assert [type(number) for number in (found["value"], *found["interval"])] == [float] * 3  # they print as numbers
 
 
 def test_the_salt_scores_the_hidden_part(folder: Path, tmp_path: Path) -> None:

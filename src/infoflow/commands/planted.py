@@ -71,7 +71,6 @@ def table(payload: dict[str, Any]) -> str:
                 if row.get(name) and row[name]["value"] is not None:
                     low, high = row[name]["interval"]
                     span = "" if low is None else f"  [{low:.3f}, {high:.3f}]"
-                    lines.append(
-                        f"{task:<11} {level:<22} {name:<9} {row[name]['value']:.3f}{span}  {row['networks']} networks"
-                    )
+                    count = f"{row['networks']} network" + "s" * (row["networks"] > 1)
+                    lines.append(f"{task:<11} {level:<22} {name:<9} {row[name]['value']:.3f}{span}  {count}")
     return "\n".join(lines)

@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from infoflow.apart import processes
+from infoflow.apart import end_with_parent, processes
 from infoflow.cost import cores
 from infoflow.errors import InfoFlowError
 from infoflow.files import atomic_path, write_json
@@ -316,5 +316,5 @@ def _mapped(tasks: list[tuple[Order, Path]]) -> Iterator[Any]:
     if len(tasks) < WORTH or cores() < 2:
         yield from map(_job, tasks)
         return
-    with processes() as spawn, ProcessPoolExecutor(cores(), mp_context=spawn) as pool:
+    with processes() as spawn, ProcessPoolExecutor(cores(), spawn, end_with_parent) as pool:
         yield from pool.map(_job, tasks, chunksize=4)

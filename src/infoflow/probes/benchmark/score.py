@@ -227,8 +227,8 @@ def _interval(sums: np.ndarray, units: list[Any], finish: Finish) -> dict[str, A
     own = float(finish(means.sum(0)[None])[0])
     values = finish(drawn @ means) if count > 1 else np.array([np.nan])
     values = values[np.isfinite(values)]
-    low, high = np.quantile(values, [0.025, 0.975]) if len(values) else (None, None)
-    return {"value": own if np.isfinite(own) else None, "interval": [low, high]}
+    interval = np.quantile(values, [0.025, 0.975]).tolist() if len(values) else [None, None]
+    return {"value": own if np.isfinite(own) else None, "interval": interval}
 
 
 def _counted(part: list[Judged]) -> tuple[list[str], np.ndarray]:
