@@ -3,6 +3,7 @@
 The file leaves a mark when it is run, by whatever name and from wherever.
 """
 
+import base64
 import copy
 import json
 import os
@@ -292,6 +293,7 @@ def test_hostile_folders_are_one_sentence(tmp_path: Path) -> None:
     for entries, message in (
         ({"num_hidden_layers": 10**9}, "at most 1024"),
         ({"num_hidden_groups": 2**31}, "at most 1024"),
+        ({"num_labels": 10**9}, "at most 1000000 labels"),
         ({"vocab_size": 10**9}, "parameters"),
         ({"hidden_size": "a"}, "it says"),
         ({"hidden_size": -8}, "it says"),
@@ -328,6 +330,63 @@ def test_a_tokenizer_that_does_not_fit_its_model_is_one_sentence(tmp_path: Path)
         next(model.parameters())[0, 0] = torch.nan
     model.save_pretrained(folder)  # type: ignore[operator]
     assert "finite weights" in refused(folder)
+
+
+WORDS = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "a": 5, "b": 6, "ab": 7}
+RULES: dict[str, Any] = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
+         "pre_tokenizer": {"type": "Whitespace"}, "post_processor": None, "decoder": None,
+         "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                   "max_input_chars_per_word": 100, "vocab": WORDS}}  # fmt: skip
+DOUBLE = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+COPIES = {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}] * 20, "special_tokens": {},
+          "pair": [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]}  # fmt: skip
+MANY = {**COPIES, "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [2] * 1000, "tokens": ["[CLS]"] * 1000}}}
+TABLES = ["/////w==", "####", base64.b64encode(bytes([4, 0, 0, 0, 0, 0, 0, 0]) + b"x" * 300).decode()]
+
+
+@pytest.mark.parametrize(
+    ("rules", "says"),
+    [
+        ({"normalizer": {"type": "Sequence", "normalizers": [DOUBLE] * 40}}, "256 letters of one"),
+        ({"normalizer": {**DOUBLE, "pattern": {"String": ""}, "content": "a" * 300}}, "256 letters of one"),
+        ({"normalizer": {**DOUBLE, "pattern": {"Regex": "x*"}, "content": "a" * 300}}, "256 letters of one"),
+        ({"normalizer": {"type": "Prepend", "prepend": "a" * 10**6}}, "64 letters before a text"),
+        *(({"normalizer": {"type": "Precompiled", "precompiled_charsmap": table}}, "256 letters") for table in TABLES),
+        ({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [BYTES] * 40}}, "256 letters of one"),
+        ({"post_processor": {"type": "Sequence", "processors": [COPIES] * 9}}, "64 pieces of a text"),
+        ({"post_processor": MANY}, "64 pieces of a text"),
+        ({"normalizer": "x", "post_processor": 5, "pre_tokenizer": [1]}, "transformers can read"),
+    ],
+)
+def test_a_tokenizer_makes_little_of_a_letter(tmp_path: Path, rules: dict[str, Any], says: str) -> None:
+    """Rules that double what they see, forty times over: the library would end the process."""
+    folder = hugging_face(tmp_path / "m", tmp_path / "mark")
+    (folder / "tokenizer.json").write_text(json.dumps({**RULES, **rules}))
+    assert says in refused(folder)
+    (folder / "tokenizer.json").rename(folder / "tokenizer.4.0.0.json")  # one with a version is taken, too
+    change(folder / "tokenizer_config.json", fast_tokenizer_files=["tokenizer.4.0.0.json"])
+    if "at most" in says or "letters" in says:
+        assert says in refused(folder)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"model": {"type": "BPE", "continuing_subword_prefix": "zz", "vocab": WORDS, "merges": ["a b"]}},
+        {"pre_tokenizer": {"type": "FixedLength", "length": 0}},
+        {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}},
+    ],
+)
+def test_a_panic_of_a_tokenizer_is_one_sentence(tmp_path: Path, rules: dict[str, Any]) -> None:
+    """Which no `except Exception` catches."""
+    folder = hugging_face(tmp_path / "m", tmp_path / "mark")
+    change(folder / "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast", unk_token="[UNK]")
+    (folder / "tokenizer.json").write_text(json.dumps(RULES))
+    assert open_source(str(folder)).encoding.encode("a b") == [5, 6]  # type: ignore[union-attr]
+    (folder / "tokenizer.json").write_text(json.dumps({**RULES, **rules}))
+    with pytest.raises(InfoFlowError, match=r"expected a tokenizer .* it fails there"):
+        open_source(str(folder)).encoding.encode("a" * 60 + "b")  # type: ignore[union-attr]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in folders")

@@ -6,6 +6,7 @@ kernels and adapters that the folder names elsewhere are refused. A configuratio
 beside it, for the library makes what is missing.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from torch import nn
 
 from infoflow.errors import InfoFlowError
 from infoflow.installation import extra
+from infoflow.probes import token_rules
 from infoflow.probes.stories import MOST_LAYERS
 from infoflow.probes.texts import Encoding, library_encoding, reaction_encoding, within
 from infoflow.reading import json_of, text
@@ -29,6 +31,7 @@ TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "spi
 COUNTS = re.compile(r"layer|group|block|depth|expert|stage", re.IGNORECASE)
 REACTION_TOKENS = {">>", "[CLS]", "[MASK]", "[UNK]", "[SEP]", "[PAD]", "Cl"}
 CODE = "trust_remote_code"  # a word in the library's refusals to run code
+MOST_LABELS = 1_000_000
 LEAST_BITS = 1  # of a weight in the file, however it was packed
 
 
@@ -42,8 +45,9 @@ def read(folder: Path) -> tuple[nn.Module, Kind, Encoding]:
     kind: Kind = "causal" if causal else "masked" if masked else "encoder"
     loader = getattr(transformers, LOADERS[kind])
     _expect_tokenizer(folder)
+    token_rules.expect_files(folder)
     try:
-        with _no_code():
+        with _no_code(), token_rules.no_panic(f"in {folder} that can be made"):
             _expect_size(folder, loader)
             model = loader.from_pretrained(
                 str(folder), local_files_only=True, trust_remote_code=False, weights_only=True
@@ -103,6 +107,8 @@ def _config(folder: Path) -> dict[str, Any]:
             raise InfoFlowError(
                 f"expected at most {MOST_LAYERS} for {key[:80]!r} in {folder}, config.json has {value:.3g}."
             )
+        if key == "num_labels" and type(value) is int and value > MOST_LABELS:  # the library lists their names
+            raise InfoFlowError(f"expected at most {MOST_LABELS} labels in {folder}, config.json has {value:.3g}.")
     return config
 
 
@@ -148,7 +154,10 @@ def _encoding(folder: Path) -> Encoding:
         return reaction_encoding(vocabulary)
     from transformers import AutoTokenizer
 
-    return library_encoding(AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False))
+    tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    if hasattr(tokenizer, "backend_tokenizer"):  # made of other files than tokenizer.json, too
+        token_rules.expect(json.loads(tokenizer.backend_tokenizer.to_str()), folder)
+    return library_encoding(tokenizer)
 
 
 def _reason(error: Exception) -> str:

@@ -18,6 +18,7 @@ from infoflow import reading
 from infoflow.errors import InfoFlowError
 from infoflow.probes.record import Batch
 from infoflow.probes.tasks import Retrieval
+from infoflow.probes.token_rules import no_panic
 
 LONGEST_LINE = 1 << 16  # characters that are encoded at once
 # The usual regular expression for the tokens of reaction strings (SMILES).
@@ -188,7 +189,10 @@ def library_encoding(tokenizer: Any) -> Encoding:
 
     def encode(text: str) -> list[int]:
         try:
-            return list(tokenizer(text, add_special_tokens=False, truncation=False, verbose=False)["input_ids"])
+            with no_panic("that takes the text"):
+                return list(tokenizer(text, add_special_tokens=False, truncation=False, verbose=False)["input_ids"])
+        except InfoFlowError:
+            raise
         except Exception as error:  # the tokenizer is the model's, and may be anybody's: it fails in any way it can
             reason = " ".join(str(error).split())[:300] or type(error).__name__
             raise InfoFlowError(f"expected the model's tokenizer to take the text, it says: {reason}.") from None
