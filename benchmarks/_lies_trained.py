@@ -50,10 +50,11 @@ def original(group: str, path: Path) -> Path:
 
 
 def redrawn(rng: np.random.Generator, tensors: Tensors) -> None:
-    """Other weights for every file, tame or saturated."""
+    """Other weights for every file, tame or saturated, in float32 as they are trained or in float64."""
     size = float(rng.choice([0.3, 1.0, 3.0]))
-    for tensor in tensors.values():
-        tensor.copy_(torch.from_numpy(size * rng.normal(size=tuple(tensor.shape))))
+    dtype = torch.float64 if rng.integers(2) else torch.float32
+    for name, tensor in tensors.items():
+        tensors[name] = torch.from_numpy(size * rng.normal(size=tuple(tensor.shape))).to(dtype)
 
 
 def scaled_against(rng: np.random.Generator, tensors: Tensors, header: Header) -> None:
@@ -68,7 +69,8 @@ def scaled_against(rng: np.random.Generator, tensors: Tensors, header: Header) -
 def entries_extreme(rng: np.random.Generator, tensors: Tensors, header: Header) -> None:
     for _ in range(int(rng.integers(1, 4))):
         flat = tensors[str(rng.choice(sorted(tensors)))].view(-1)
-        flat[int(rng.integers(flat.numel()))] = float(rng.choice([0.0, -1.0, *SIZES, *-SIZES]))
+        value = torch.tensor(float(rng.choice([0.0, -1.0, *SIZES, *-SIZES])), dtype=torch.float64)
+        flat[int(rng.integers(flat.numel()))] = value.to(flat.dtype)
 
 
 def columns_tiny(rng: np.random.Generator, tensors: Tensors, header: Header) -> None:
