@@ -8,6 +8,7 @@ from click.testing import CliRunner, Result
 
 from infoflow.commands.reproduce import command
 from infoflow.errors import InfoFlowError, JobError
+from infoflow.lab import recorded
 from infoflow.lab.registry import ITEMS, find
 
 VERDICTS = (
@@ -49,6 +50,13 @@ def test_the_list_names_every_item_and_its_parts() -> None:
             assert verdict["verdict"] in VERDICTS
             assert (verdict["verdict"] == "not run") == (not verdict["number"])
             assert f"{verdict['what']}: {verdict['verdict']}" in said
+
+
+def test_an_item_that_was_just_added_is_listed_before_anything_of_it_is_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recorded, "ITEMS", (*ITEMS, "mine/heads"))
+    assert recorded.recorded()["mine/heads"] == {"run": {}, "verdicts": []}
 
 
 def test_every_table_and_figure_is_listed() -> None:

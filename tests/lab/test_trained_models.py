@@ -10,7 +10,7 @@ from infoflow.construct.rank_one.text import TaggedText, ceilings
 from infoflow.lab.item import Context, printed
 from infoflow.lab.papers.rank_one.figure1.model import Tagging, synthetic_text
 from infoflow.lab.papers.softmax_attention.figure2 import item as figure2
-from infoflow.lab.papers.softmax_attention.model import Guided, OneLayer
+from infoflow.lab.papers.softmax_attention.model import Guided, SingleLayer
 from infoflow.lab.papers.softmax_attention.tasks import Sequences, Truncated, apart, slope
 from infoflow.lab.sweep import schedule
 from infoflow.train.fit import Recipe, Run, fit_many
@@ -20,7 +20,7 @@ from infoflow.train.task import IGNORED
 
 def test_the_lift_is_a_map_then_a_scale_then_learned_tokens() -> None:
     """As published: A(x) has p columns, of which the last p - n are the same for every input, from -1 to 1."""
-    network = OneLayer(d=3, n=4, p=7, hidden=8, H=2, stack=())
+    network = SingleLayer(d=3, n=4, p=7, hidden=8, H=2, stack=())
     network.initialise(torch.Generator().manual_seed(0))
     x = torch.randn(5, 4, 3)
     lifted = network.lift(x)
@@ -35,7 +35,7 @@ def test_the_lift_is_a_map_then_a_scale_then_learned_tokens() -> None:
 
 def test_one_layer_is_torchs_attention() -> None:
     """The published layer is PyTorch's multi-head attention, asked by the first n columns."""
-    network = OneLayer(d=3, n=4, p=7, hidden=8, H=2, stack=())
+    network = SingleLayer(d=3, n=4, p=7, hidden=8, H=2, stack=())
     network.initialise(torch.Generator().manual_seed(1))
     theirs = torch.nn.MultiheadAttention(8, 2, batch_first=True)
     attend = network.attend

@@ -21,7 +21,7 @@ WORDS = {
 
 
 @dataclass(frozen=True)
-class Row:
+class ErrataRow:
     """One erratum with the entry it belongs to and the recorded finding that shows it."""
 
     paper: str
@@ -43,24 +43,24 @@ class Row:
         }
 
 
-def errata(paper: str | None = None) -> list[Row]:
+def errata(paper: str | None = None) -> list[ErrataRow]:
     """All errata of a paper (`infoflow`, `heads`, `softmax`, `rank1`), or of all four, in book order."""
     if paper is not None and paper not in PAPERS:
         raise unknown("paper", paper, list(PAPERS))
     return [
-        Row(e.paper, e.id, x.where, x.printed, x.repair, recorded.shown(e.id, x.shown) if x.shown else None)
+        ErrataRow(e.paper, e.id, x.where, x.printed, x.repair, recorded.shown(e.id, x.shown) if x.shown else None)
         for e in ENTRIES.values()
         if paper in (None, e.paper)
         for x in e.errata
     ]
 
 
-def papers_of(rows: Sequence[Row]) -> list[str]:
+def papers_of(rows: Sequence[ErrataRow]) -> list[str]:
     """In the order of the rows."""
     return list(dict.fromkeys(row.paper for row in rows))
 
 
-def introduction(paper: str, rows: Sequence[Row]) -> str:
+def introduction(paper: str, rows: Sequence[ErrataRow]) -> str:
     """Two sentences before the list."""
     statements = [entry for entry in ENTRIES.values() if entry.paper == paper]
     counts = {status: sum(entry.status == status for entry in statements) for status in STATUSES}
@@ -73,7 +73,7 @@ def introduction(paper: str, rows: Sequence[Row]) -> str:
     )
 
 
-def plain(rows: Sequence[Row]) -> str:
+def plain(rows: Sequence[ErrataRow]) -> str:
     """The table in plain text, paper by paper."""
     lines: list[str] = []
     for paper in papers_of(rows):
@@ -90,7 +90,7 @@ def plain(rows: Sequence[Row]) -> str:
     return "\n".join(lines).rstrip()
 
 
-def markdown(rows: Sequence[Row], level: int = 1) -> str:
+def markdown(rows: Sequence[ErrataRow], level: int = 1) -> str:
     """One table per paper; `infoflow book` shows the program behind a number under the statement's name."""
     parts: list[str] = []
     for paper in papers_of(rows):
@@ -103,7 +103,7 @@ def markdown(rows: Sequence[Row], level: int = 1) -> str:
     return "\n".join(parts)
 
 
-def _columns(row: Row) -> tuple[str, ...]:
+def _columns(row: ErrataRow) -> tuple[str, ...]:
     return row.where, row.printed, row.repair, "" if row.found is None else row.found.number, f"`{row.id}`"
 
 

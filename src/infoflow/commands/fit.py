@@ -25,7 +25,7 @@ from infoflow.files import check_folder
 
 if TYPE_CHECKING:
     from infoflow.targets import Target
-    from infoflow.train.fit import Place, Run
+    from infoflow.train.fit import Resources, Run
     from infoflow.train.recipe import Recipe
     from infoflow.train.task import Task
 
@@ -50,10 +50,10 @@ def _models(target: str, arch: tuple[str, ...], T: int | None, seeds: int) -> Mo
     return Models(asked_task(target), asked_architecture(join_words(arch)), T, seeds)
 
 
-def _place(device: str, engine: str, address: str | None, workers: int | None) -> "Place":
-    from infoflow.train.fit import Place
+def _resources(device: str, engine: str, address: str | None, workers: int | None) -> "Resources":
+    from infoflow.train.fit import Resources
 
-    return Place(device, engine, address, workers)
+    return Resources(device, engine, address, workers)
 
 
 @click.command("fit")
@@ -68,8 +68,8 @@ def _place(device: str, engine: str, address: str | None, workers: int | None) -
 @recipe_options
 @click.option("--ffn-skip", is_flag=True, help="x + F(x) between layers instead of F(x).")
 @gathered(
-    "place",
-    _place,
+    "resources",
+    _resources,
     device_option,
     click.option("--engine", default="local", show_default=True, help="local, or ray (extra: cluster)."),
     click.option("--address", default=None, help="Of a Ray cluster; without it (or RAY_ADDRESS) one is started here."),
@@ -87,7 +87,9 @@ def _place(device: str, engine: str, address: str | None, workers: int | None) -
 )
 @seconds_option(None, "Stop cleanly after this time; call again to go on.")
 @json_option
-def command(models: Models, place: "Place", store: Path, seconds: float | None, as_json: bool, **recipe: Any) -> None:
+def command(
+    models: Models, resources: "Resources", store: Path, seconds: float | None, as_json: bool, **recipe: Any
+) -> None:
     """Train ARCH on a target or task from several seeds in one pass; a finished run is never trained again.
 
     TARGET is a named target, a task (task:mqar, task:induction, task:modular_addition, task:sorting, task:parity,
@@ -104,7 +106,14 @@ def command(models: Models, place: "Place", store: Path, seconds: float | None, 
     runs, shape = models.runs(recipe_of(recipe)), models.arch
     with resumable(store):
         results = fit_many(
-            runs, store, place.device, place.engine, True, seconds, address=place.address, workers=place.workers
+            runs,
+            store,
+            resources.device,
+            resources.engine,
+            True,
+            seconds,
+            address=resources.address,
+            workers=resources.workers,
         )
     found = [result for result in results if result is not None]
     unfinished = len(runs) - len(found)

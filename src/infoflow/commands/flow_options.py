@@ -17,7 +17,7 @@ arch_argument = click.argument("arch", nargs=-1, required=True)
 
 
 @dataclass(frozen=True)
-class Question:
+class Enquiry:
     """What this architecture can do with this target at this length."""
 
     target: Target
@@ -25,12 +25,12 @@ class Question:
     T: int
 
 
-def _question(target: str, arch: tuple[str, ...], T: int) -> Question:
+def _enquiry(target: str, arch: tuple[str, ...], T: int) -> Enquiry:
     parsed = asked_architecture(join_words(arch))
-    return Question(asked_target(target), parsed, T)
+    return Enquiry(asked_target(target), parsed, T)
 
 
-question_options = gathered("question", _question, target_argument, arch_argument, length_option)
+enquiry_options = gathered("enquiry", _enquiry, target_argument, arch_argument, length_option)
 count_option = click.option(
     "--count",
     type=click.Choice(COUNTS),

@@ -5,14 +5,14 @@ from typing import Any
 
 import click
 
-from infoflow.commands.flow_options import Question, question_options
+from infoflow.commands.flow_options import Enquiry, enquiry_options
 from infoflow.commands.options import device_option, emit, json_option, out_option
 from infoflow.commands.recipe_options import recipe_of, recipe_options
 from infoflow.errors import InfoFlowError
 
 
 @click.command("forecast")
-@question_options
+@enquiry_options
 @recipe_options
 @click.option("--pilot", is_flag=True, help="Train four seeds for 5% of the steps and use what they reach.")
 @click.option("--explain", "explained", is_flag=True, help="What is not followed, and what a change would give.")
@@ -20,7 +20,7 @@ from infoflow.errors import InfoFlowError
 @out_option(None, "Folder for forecast.svg and forecast.png: the forecast against steps.")
 @json_option
 def command(
-    question: Question, pilot: bool, explained: bool, device: str, out: Path | None, as_json: bool, **recipe: Any
+    enquiry: Enquiry, pilot: bool, explained: bool, device: str, out: Path | None, as_json: bool, **recipe: Any
 ) -> None:
     """The error that `infoflow fit` with these options will end at, with an interval and the reason.
 
@@ -37,7 +37,7 @@ def command(
 
     if pilot and explained:
         raise InfoFlowError("expected --pilot or --explain, got both; an explanation is from theory alone.")
-    asked, wanted = (question.target, question.arch, question.T), recipe_of(recipe)
+    asked, wanted = (enquiry.target, enquiry.arch, enquiry.T), recipe_of(recipe)
     found: Forecast | Explanation
     found = explain(*asked, wanted) if explained else forecast(*asked, wanted, pilot, device)
     if as_json:

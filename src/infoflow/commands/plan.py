@@ -24,17 +24,17 @@ class Largest:
 
 
 @dataclass(frozen=True)
-class Budget:
+class Allowance:
     """What a network that is trained may cost."""
 
     parameters: int
     epochs: int
 
 
-def _budget(forecast: bool, parameters: int | None, epochs: int) -> Budget | None:
+def _allowance(forecast: bool, parameters: int | None, epochs: int) -> Allowance | None:
     if forecast != (parameters is not None):
         raise InfoFlowError("expected --forecast and --parameters together, got one of them.")
-    return None if parameters is None else Budget(parameters, epochs)
+    return None if parameters is None else Allowance(parameters, epochs)
 
 
 @click.command("plan")
@@ -49,8 +49,8 @@ def _budget(forecast: bool, parameters: int | None, epochs: int) -> Budget | Non
 @weight_bound_option
 @count_option
 @gathered(
-    "budget",
-    _budget,
+    "allowance",
+    _allowance,
     click.option("--forecast", is_flag=True, help="Rank by the error training will end at, within --parameters."),
     click.option("--parameters", type=int, default=None, help="Most parameters, with --forecast."),
     click.option("--epochs", type=int, default=60, show_default=True, help="Of the training that is forecast."),
@@ -62,7 +62,7 @@ def command(
     largest: Largest,
     weight_bound: float | None,
     count: str,
-    budget: Budget | None,
+    allowance: Allowance | None,
     as_json: bool,
 ) -> None:
     """Architectures that no other one beats in layers, total heads, embedding and parameters together.
@@ -74,12 +74,12 @@ def command(
     infoflow plan pairwise_max:D=2,d=3 -T 24 --forecast --parameters 5000 --epochs 60
     """
     found: Choice | Plan
-    if budget is not None:
+    if allowance is not None:
         from infoflow.forecasts.cells import USUAL
         from infoflow.forecasts.choose import choose
 
-        recipe = USUAL.with_(epochs=budget.epochs)
-        found = choose(asked_target(target), T, budget.parameters, recipe, min(largest.max_layers, 3))
+        recipe = USUAL.with_(epochs=allowance.epochs)
+        found = choose(asked_target(target), T, allowance.parameters, recipe, min(largest.max_layers, 3))
     else:
         sizes = largest.max_layers, largest.max_heads
         found = plan(asked_target(target), T, *sizes, weight_bound, count)  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from infoflow.commands.flow_options import Question, count_option, question_options, weight_bound_option
+from infoflow.commands.flow_options import Enquiry, count_option, enquiry_options, weight_bound_option
 from infoflow.commands.options import emit, gathered, json_option
 from infoflow.verdicts.predict import predict
 
@@ -22,7 +22,7 @@ def _usual(forecast: bool, epochs: int) -> "Recipe | None":
 
 
 @click.command("predict")
-@question_options
+@enquiry_options
 @click.option("--eps", type=float, default=1e-2, show_default=True, help="Error asked for, in the largest norm.")
 @weight_bound_option
 @count_option
@@ -35,7 +35,7 @@ def _usual(forecast: bool, epochs: int) -> "Recipe | None":
 )
 @json_option
 def command(
-    question: Question,
+    enquiry: Enquiry,
     eps: float,
     weight_bound: float | None,
     count: str,
@@ -53,7 +53,7 @@ def command(
     infoflow predict pairwise_max:D=4,d=4 heads=4,4 -T 64
     infoflow predict kth_largest:k=2 heads=1 embed=4 -T 64 --eps 1e-4
     """
-    target, arch, T = question.target, question.arch, question.T
+    target, arch, T = enquiry.target, enquiry.arch, enquiry.T
     found = predict(target, arch, T, eps, weight_bound, count, temperature)  # type: ignore[arg-type]
     trained = None
     if training is not None:

@@ -19,7 +19,7 @@ SHARE = 0.1  # of the search's time, that the twin bound of a trained network ge
 
 
 @dataclass(frozen=True)
-class Claim:
+class Override:
     """What the model is said to compute; what is not said here, its file says."""
 
     spelling: str | None
@@ -48,8 +48,8 @@ class Hardmax:
 @click.command("refute")
 @click.argument("model")
 @gathered(
-    "claim",
-    Claim,
+    "override",
+    Override,
     click.option("--target", "spelling", help="Target; default: the one the file names."),
     click.option("-T", "--T", "T", type=int, help="Sequence length; default: the one the file names."),
 )
@@ -63,7 +63,9 @@ class Hardmax:
 @seed_option
 @json_option
 @out_option("out/refute")
-def command(model: str, claim: Claim, seconds: float, hardmax: Hardmax, seed: int, as_json: bool, out: Path) -> None:
+def command(
+    model: str, override: Override, seconds: float, hardmax: Hardmax, seed: int, as_json: bool, out: Path
+) -> None:
     """Two inputs with one read-out state and different targets.
 
     MODEL is FILE.safetensors, or file.py:FUNCTION with a function that returns a PyTorch module and its adapter (an
@@ -76,7 +78,7 @@ def command(model: str, claim: Claim, seconds: float, hardmax: Hardmax, seed: in
     from infoflow.refutations import refute
 
     network, header = _from_function(model) if names_code(model) else _from_file(model)
-    target, length = claim.of(header)
+    target, length = override.of(header)
     with Progress("refuting", 100) as bar:
         found = refute(
             network,

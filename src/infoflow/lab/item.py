@@ -77,7 +77,7 @@ Told = tuple[list[str], dict[str, Any]]  # remarks, figures by name
 
 
 @dataclass(frozen=True)
-class Finding:
+class Judgement:
     """Whether a result bears out what the paper concludes, and the number that says so."""
 
     holds: bool
@@ -104,7 +104,7 @@ class Item:
     quick: str  # the protocol of each preset in a line
     paper: str
     run: Callable[[Context], Outcome]
-    judge: Callable[[dict[str, Any]], dict[str, Finding]]  # what a result says of the conclusions it can speak of
+    judge: Callable[[dict[str, Any]], dict[str, Judgement]]  # what a result says of the conclusions it can speak of
     compared: Compared
     best: str = ""  # empty: nothing of ours is better than the paper's protocol, and `best` is `paper`
     unsaid: tuple[str, ...] = ()  # what the paper leaves unsaid, and what stands in for it

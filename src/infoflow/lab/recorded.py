@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from infoflow.errors import InfoFlowError
-from infoflow.lab.item import Finding, Item
+from infoflow.lab.item import Item, Judgement
 from infoflow.lab.registry import ITEMS, find
 
 NAMED = 3  # pieces of a part that are named one by one; more are counted
@@ -70,11 +70,11 @@ def verdicts(item: Item, results: Results) -> Iterator[dict[str, str]]:
         yield {"what": what, "conclusion": conclusion, **_verdict({p: f for p, f in spoken.items() if f})}
 
 
-def _findings(item: Item, results: Results) -> dict[str, list[dict[str, Finding]]]:
+def _findings(item: Item, results: Results) -> dict[str, list[dict[str, Judgement]]]:
     return {preset: [item.judge(result) for _, result in found] for preset, found in results.items()}
 
 
-def _verdict(found: dict[str, list[Finding]]) -> dict[str, str]:
+def _verdict(found: dict[str, list[Judgement]]) -> dict[str, str]:
     if not found:
         return {"verdict": "not run", "number": ""}
     holds = {preset: all(finding.holds for finding in findings) for preset, findings in found.items()}
@@ -107,6 +107,6 @@ def _run(item: Item, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def recorded() -> dict[str, Any]:
-    """What has been run, as the package ships it."""
+    """What has been run, as the package ships it; of an item that was just added, nothing."""
     payload: dict[str, Any] = json.loads(files(__package__).joinpath("recorded.json").read_text(encoding="utf-8"))
-    return payload
+    return {name: payload.get(name, {"run": {}, "verdicts": []}) for name in ITEMS}

@@ -32,7 +32,7 @@ UNCHANGED = 1e-9  # of the values' size: what removing a token may change by rou
 
 
 @dataclass(frozen=True)
-class Estimate:
+class SampledComparison:
     """What was seen on `samples` sequences of `length` tokens."""
 
     samples: int
@@ -55,18 +55,18 @@ class Estimate:
 
 
 @lru_cache(maxsize=64)
-def estimate(target: Target, T: int) -> Estimate:
+def estimate(target: Target, T: int) -> SampledComparison:
     """The estimate for sequences of T tokens, made at min(T, LONGEST) where the function takes such a length."""
     length = min(T, LONGEST)
     try:
-        return _look(target, length)
+        return _sampled(target, length)
     except InfoFlowError:
         if length == T:
             raise
-        return _look(target, T)
+        return _sampled(target, T)
 
 
-def _look(target: Target, T: int) -> Estimate:
+def _sampled(target: Target, T: int) -> SampledComparison:
     X = target.sample(SAMPLES, T, seed=0)
     active = np.asarray(target.active(X))
     ordered = not _order_free(target, X)
@@ -74,7 +74,7 @@ def _look(target: Target, T: int) -> Estimate:
     parts = [_parts(links, row) for links, row in zip(_acting_together(target, X, active), active, strict=True)]
     dimension = [max(map(len, part), default=0) + int(c) for part, c in zip(parts, chosen, strict=True)]
     count = int(active.sum(1).max())
-    return Estimate(
+    return SampledComparison(
         SAMPLES,
         T,
         count,

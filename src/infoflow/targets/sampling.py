@@ -22,7 +22,7 @@ def check_sampler(sampler: str) -> None:
         raise unknown("sampler", sampler, list(SAMPLERS))
 
 
-class Source(NamedTuple):
+class RandomSource(NamedTuple):
     """Where random numbers come from: numpy draws from a Generator, torch from a torch.Generator on the device, both
     from a fresh one of this seed where none is given."""
 
@@ -33,7 +33,7 @@ class Source(NamedTuple):
     dtype: Any = None
 
 
-def draw(sampler: str, shape: tuple[int, ...], domain: tuple[float, float], source: Source) -> Array:
+def draw(sampler: str, shape: tuple[int, ...], domain: tuple[float, float], source: RandomSource) -> Array:
     """`shape` (..., d) from the law."""
     check_sampler(sampler)
     if source.kind not in ("numpy", "torch"):
@@ -44,7 +44,7 @@ def draw(sampler: str, shape: tuple[int, ...], domain: tuple[float, float], sour
     return _clamp(2**0.5 * raw) if sampler == "clamped_normal" else raw
 
 
-def _numpy(sampler: str, shape: tuple[int, ...], source: Source) -> np.ndarray:
+def _numpy(sampler: str, shape: tuple[int, ...], source: RandomSource) -> np.ndarray:
     generator = source.generator if source.generator is not None else np.random.default_rng(source.seed)
     try:
         wanted = np.dtype(np.float64 if source.dtype is None else source.dtype)
@@ -56,7 +56,7 @@ def _numpy(sampler: str, shape: tuple[int, ...], source: Source) -> np.ndarray:
     return raw.astype(wanted, copy=False)
 
 
-def _torch(sampler: str, shape: tuple[int, ...], source: Source) -> Any:
+def _torch(sampler: str, shape: tuple[int, ...], source: RandomSource) -> Any:
     import torch
 
     _, seed, generator, device, dtype = source

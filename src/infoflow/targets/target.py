@@ -26,7 +26,7 @@ from infoflow.targets.arrays import (
     stack,
 )
 from infoflow.targets.polynomial import Polynomial
-from infoflow.targets.sampling import Source, check_sampler, draw
+from infoflow.targets.sampling import RandomSource, check_sampler, draw
 from infoflow.targets.score import differentiate
 from infoflow.targets.terms import Extremum, KthLargest, PositionSum, Term, ValueAtExtremum, WholeSequence
 
@@ -215,7 +215,7 @@ class Target(Shown):
         shape = (*(arguments.integer("batch", size, 0) for size in lead), int(T), self.dim)
         cost.memory(16 * math.prod(shape), f"a sample of shape {shape}", "batch or T")
         seed = arguments.seed(seed)
-        return draw(self.sampler, shape, self.domain, Source(kind, seed, generator, device, dtype))
+        return draw(self.sampler, shape, self.domain, RandomSource(kind, seed, generator, device, dtype))
 
     def comparison(self, T: int) -> "Comparison":
         """Dimension, order and number of comparison at length T."""

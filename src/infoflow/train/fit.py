@@ -105,7 +105,7 @@ def _cell(result: Result, name: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Place:
+class Resources:
     """Where a sweep is trained, as it is asked for."""
 
     device: str
@@ -175,8 +175,8 @@ def fit_many(
     `address` is that of a Ray cluster, for engine="ray"; without it one is started on this machine. `workers` processes
     instead of threads train stacks side by side: for many different shapes, which leave a GPU idle one after the other.
     """
-    place = Place(device, engine, address, workers)
-    where = _check(runs, place, seconds, store, keep_weights)
+    resources = Resources(device, engine, address, workers)
+    where = _check(runs, resources, seconds, store, keep_weights)
     kept = store if isinstance(store, Store) or store is None else Store(store)
     found: dict[str, Result] = {}
     for run in runs:
@@ -198,7 +198,7 @@ def fit_many(
     before = _reached(kept, unique) if kept is not None and parts else {}
     with _terminable(kept):
         try:
-            _train(parts, where, place, keep, kept, Stop(seconds))
+            _train(parts, where, resources, keep, kept, Stop(seconds))
         finally:
             if kept is not None and parts:
                 if pending & set(found) or _reached(kept, unique) != before:
@@ -242,7 +242,7 @@ def _reached(store: Store, runs: list[Run]) -> dict[str, int]:
 def _train(
     parts: list[Part],
     device: torch.device,
-    place: Place,
+    resources: Resources,
     keep: Callable[[Finished], None],
     store: Store | None,
     stop: Stop,
@@ -250,19 +250,19 @@ def _train(
     if not parts:
         return
     # Before anything is written: a cluster that cannot be reached leaves the store alone.
-    cluster = ray.connect(place.address) if place.engine == "ray" else None
+    cluster = ray.connect(resources.address) if resources.engine == "ray" else None
     if store is not None:
         store.prepare()
     if cluster is None:
-        _say_how_long(parts, device, place.workers)
+        _say_how_long(parts, device, resources.workers)
     before = sum(len(part.runs) * part.before for part in parts)
     with Progress("training", sum(part.steps for part in parts), before=before) as bar:
         checkpoints = None if store is None else store.checkpoints
         sweep = Sweep(parts, device, keep, checkpoints, stop, Board(parts, bar))
         if cluster is not None:
             ray.train_parts(cluster, sweep)
-        elif place.workers is not None:
-            workers.train_parts(sweep, place.workers)
+        elif resources.workers is not None:
+            workers.train_parts(sweep, resources.workers)
         else:
             local.train_parts(sweep)
 
@@ -287,20 +287,22 @@ def duration(seconds: float) -> str:
     return f"{seconds:.2g} seconds"
 
 
-def _check(runs: Sequence[Run], place: Place, seconds: float | None, store: object, keep_weights: bool) -> torch.device:
+def _check(
+    runs: Sequence[Run], resources: Resources, seconds: float | None, store: object, keep_weights: bool
+) -> torch.device:
     """Everything that can be wrong with a call, before anything is made."""
     if not isinstance(runs, Sequence) or not all(isinstance(run, Run) for run in runs):
         raise InfoFlowError(f"expected a list of Run(target, arch, T, seed, recipe), got {arguments.shown(runs)}.")
     if not runs:
         raise InfoFlowError("expected at least one run, got none; give seeds of at least 1.")
-    arguments.device(place.device)
-    if place.engine not in ENGINES:
-        raise unknown("engine", place.engine, list(ENGINES))
-    if place.address is not None and place.engine != "ray":
+    arguments.device(resources.device)
+    if resources.engine not in ENGINES:
+        raise unknown("engine", resources.engine, list(ENGINES))
+    if resources.address is not None and resources.engine != "ray":
         raise InfoFlowError("expected --engine ray with an address, got engine local.")
-    if place.workers is not None:
-        arguments.integer("workers", place.workers, 1, MOST_WORKERS)
-        if place.engine == "ray":
+    if resources.workers is not None:
+        arguments.integer("workers", resources.workers, 1, MOST_WORKERS)
+        if resources.engine == "ray":
             raise InfoFlowError("expected no workers with engine ray, which has its own; got both.")
     if seconds is not None:
         arguments.seconds(seconds)
@@ -319,4 +321,4 @@ def _check(runs: Sequence[Run], place: Place, seconds: float | None, store: obje
             raise InfoFlowError(
                 f"expected no keep_weights for {run.task.name}: its network is of a kind without files."
             )
-    return check_device(place.device, elsewhere=place.engine == "ray")
+    return check_device(resources.device, elsewhere=resources.engine == "ray")

@@ -196,7 +196,7 @@ def source(function: Callable[..., Any]) -> str:
     return hashlib.sha256(text).hexdigest()[:24]
 
 
-class Drawn(Supervised):
+class DrawnTask(Supervised):
     """Token sequences of one length and integer labels, drawn by `sample(generator, count, held_out)`."""
 
     def __init__(self, name: str, length: int, form: Form, sample: Sampler) -> None:
@@ -225,7 +225,7 @@ def tokens(vocabulary: int, classes: int, each: bool = True, causal: bool = Fals
     return Form(vocabulary, classes, tokens=True, classes=True, each=each, causal=causal, positions="additive")
 
 
-def mqar(pairs: int = 4, symbols: int = 16) -> Drawn:
+def mqar(pairs: int = 4, symbols: int = 16) -> DrawnTask:
     """Multi-query associative recall: k_1 v_1 .. k_p v_p, then the p keys again in another order; what was the value?
 
     Keys are distinct, keys and values are `symbols` each; only the last p places are asked, causally.
@@ -245,10 +245,10 @@ def mqar(pairs: int = 4, symbols: int = 16) -> Drawn:
 
     name = f"task:mqar,pairs={pairs},symbols={symbols}"
     form = replace(tokens(2 * symbols, symbols, causal=True), places=slice(2 * pairs, 3 * pairs))
-    return Drawn(name, 3 * pairs, form, sample)
+    return DrawnTask(name, 3 * pairs, form, sample)
 
 
-def induction(length: int = 8, symbols: int = 16) -> Drawn:
+def induction(length: int = 8, symbols: int = 16) -> DrawnTask:
     """A random word of distinct symbols, twice: in the second half every next symbol is known from the first."""
     at_least(length=length, symbols=symbols)
     if not 2 <= length <= symbols:
@@ -262,10 +262,10 @@ def induction(length: int = 8, symbols: int = 16) -> Drawn:
 
     name = f"task:induction,length={length},symbols={symbols}"
     form = replace(tokens(symbols, symbols, causal=True), places=slice(length, 2 * length - 1))
-    return Drawn(name, 2 * length, form, sample)
+    return DrawnTask(name, 2 * length, form, sample)
 
 
-def modular_addition(p: int = 11, held: int = 10) -> Drawn:
+def modular_addition(p: int = 11, held: int = 10) -> DrawnTask:
     """a, b, = : the answer is a + b mod p. One pair in `held` is never trained on, and only those are validated."""
     at_least(p=p, held=held)
     if p < 2 or held < 2:
@@ -278,10 +278,10 @@ def modular_addition(p: int = 11, held: int = 10) -> Drawn:
         a, b = np.divmod(chosen, p)
         return np.stack([a, b, np.full(count, p)], 1), (a + b) % p
 
-    return Drawn(f"task:modular_addition,p={p},held={held}", 3, tokens(p + 1, p, each=False), sample)
+    return DrawnTask(f"task:modular_addition,p={p},held={held}", 3, tokens(p + 1, p, each=False), sample)
 
 
-def sorting(length: int = 6, symbols: int = 16) -> Drawn:
+def sorting(length: int = 6, symbols: int = 16) -> DrawnTask:
     """Numbers in any order, repetitions allowed; at place t the t-th smallest."""
     at_least(length=length, symbols=symbols)
 
@@ -289,10 +289,10 @@ def sorting(length: int = 6, symbols: int = 16) -> Drawn:
         x = rng.integers(symbols, size=(count, length))
         return x, np.sort(x, axis=1)
 
-    return Drawn(f"task:sorting,length={length},symbols={symbols}", length, tokens(symbols, symbols), sample)
+    return DrawnTask(f"task:sorting,length={length},symbols={symbols}", length, tokens(symbols, symbols), sample)
 
 
-def parity(length: int = 8) -> Drawn:
+def parity(length: int = 8) -> DrawnTask:
     """Bits; whether their sum is odd."""
     at_least(length=length)
 
@@ -300,10 +300,10 @@ def parity(length: int = 8) -> Drawn:
         x = rng.integers(2, size=(count, length))
         return x, x.sum(1) % 2
 
-    return Drawn(f"task:parity,length={length}", length, tokens(2, 2, each=False), sample)
+    return DrawnTask(f"task:parity,length={length}", length, tokens(2, 2, each=False), sample)
 
 
-def largest_token(symbols: int = 64, length: int = 4) -> Drawn:
+def largest_token(symbols: int = 64, length: int = 4) -> DrawnTask:
     """Numbers in any order; the largest of them. Order does not matter, so there are no positions."""
     at_least(symbols=symbols, length=length)
 
@@ -312,10 +312,10 @@ def largest_token(symbols: int = 64, length: int = 4) -> Drawn:
         return x, x.max(1)
 
     form = replace(tokens(symbols, symbols, each=False), positions="none")
-    return Drawn(f"task:largest_token,symbols={symbols},length={length}", length, form, sample)
+    return DrawnTask(f"task:largest_token,symbols={symbols},length={length}", length, form, sample)
 
 
-NAMED_TASKS: dict[str, Callable[..., Drawn]] = {
+NAMED_TASKS: dict[str, Callable[..., DrawnTask]] = {
     made.__name__: made for made in (mqar, induction, modular_addition, sorting, parity, largest_token)
 }
 
@@ -327,7 +327,7 @@ def at_least(**sizes: int) -> None:
             raise InfoFlowError(f"expected {name} to be a positive integer, got {value!r}.")
 
 
-def named_task(spelling: str) -> Drawn:
+def named_task(spelling: str) -> DrawnTask:
     """`task:NAME` or `task:NAME,key=value,..`."""
     name, *words = spelling.removeprefix("task:").split(",")
     if name not in NAMED_TASKS:

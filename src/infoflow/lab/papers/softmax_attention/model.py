@@ -79,7 +79,7 @@ class Published(nn.Module):
         initialise(self, generator, scale)
 
 
-class OneLayer(Published):
+class SingleLayer(Published):
     """Figure 2: A, then one attention layer; the label is in the first of `hidden` channels."""
 
     def __init__(self, d: int, n: int, p: int, hidden: int, H: int, stack: Stack) -> None:

@@ -22,7 +22,7 @@ from infoflow.construct.softmax_attention import (
 from infoflow.construct.softmax_attention.anchors import Anchors
 from infoflow.construct.softmax_attention.truncated_linear import on_anchors
 from infoflow.lab.item import Context
-from infoflow.lab.papers.softmax_attention.model import Guided, OneLayer, TwoLayers
+from infoflow.lab.papers.softmax_attention.model import Guided, SingleLayer, TwoLayers
 from infoflow.lab.sweep import failed, spread, train_cells
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
@@ -82,7 +82,7 @@ class Truncated(Taught):
     def network(self, arch: Any, T: int | None, recipe: Recipe, stack: tuple[int, ...]) -> nn.Module:
         """One layer, guided where an inverse temperature is given."""
         if self.beta is None:
-            return OneLayer(self.d, self.n, self.p, self.hidden, self.H, stack)
+            return SingleLayer(self.d, self.n, self.p, self.hidden, self.H, stack)
         anchors = torch.linspace(self.a, self.b, self.p)
         return Guided(self.d, self.n, self.hidden, anchors, self.beta, self.column, stack)
 

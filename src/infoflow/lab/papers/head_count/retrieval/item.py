@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from infoflow.errors import InfoFlowError
-from infoflow.lab.item import Compared, Context, Finding, Item, Outcome, Told
+from infoflow.lab.item import Compared, Context, Item, Judgement, Outcome, Told
 from infoflow.lab.papers.head_count.retrieval.features import PACKAGE, cache_path, frozen_vectors, hashed_words
 from infoflow.lab.papers.head_count.retrieval.lists import PAIRS, SENTENCES, Lists, read_folder, synthetic_lists
 from infoflow.lab.papers.head_count.retrieval.model import Ranking
@@ -120,7 +120,7 @@ def _accuracy(found: list[Result]) -> tuple[float | None, float | None]:
     return fmean(tested), stdev(tested) if len(tested) > 1 else 0.0
 
 
-def judge(result: dict[str, Any]) -> dict[str, Finding]:
+def judge(result: dict[str, Any]) -> dict[str, Judgement]:
     """Accuracy grows with the heads, E = 8h; and what is left of it where E is fixed."""
     rows = result["rows"]
     said, holds = [], []
@@ -143,7 +143,7 @@ def judge(result: dict[str, Any]) -> dict[str, Finding]:
         else ""
     )
     grows, predicted = CONCLUDES
-    return {grows: Finding(holds[0], number), predicted: Finding(holds[0], number + explained)}
+    return {grows: Judgement(holds[0], number), predicted: Judgement(holds[0], number + explained)}
 
 
 def _kinds(rows: list[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:

@@ -7,7 +7,7 @@ import numpy as np
 from infoflow import targets
 from infoflow.architecture import Architecture
 from infoflow.flow.trace import trace
-from infoflow.lab.item import Compared, Context, Finding, Item, Outcome
+from infoflow.lab.item import Compared, Context, Item, Judgement, Outcome
 from infoflow.targets.trees import ComparisonTree, comparison_trees
 
 FIGURE_2 = np.array([[0.1], [0.3], [0.4], [0.2]])
@@ -109,18 +109,18 @@ def _modes() -> Any:
     return figure
 
 
-def judge(result: dict[str, Any]) -> dict[str, Finding]:
+def judge(result: dict[str, Any]) -> dict[str, Judgement]:
     """Whether the sets, trees and flows of the figures are those that are printed, row by row."""
     same = [row for row in result["rows"] if row["ours"] == row["paper"]]
     trees = [row for row in result["rows"] if row["what"].startswith("Figure 2")]
     flow = [row for row in result["rows"] if row["what"].startswith("Appendix E")]
     found = {
-        name: Finding(
+        name: Judgement(
             all(row in same for row in rows), f"{sum(row in same for row in rows)} of {len(rows)} printed sets"
         )
         for name, rows in (("Figure 2", trees), ("Figure 5", flow), ("Appendix E", flow))
     }
-    return found | {"Figure 3": Finding(True, "drawn; there is nothing to measure")}
+    return found | {"Figure 3": Judgement(True, "drawn; there is nothing to measure")}
 
 
 ITEM = Item(

@@ -6,7 +6,7 @@ import torch
 
 from infoflow import targets
 from infoflow.architecture import Architecture
-from infoflow.lab.item import VALIDATION, Compared, Context, Finding, Item, Outcome, printed
+from infoflow.lab.item import VALIDATION, Compared, Context, Item, Judgement, Outcome, printed
 from infoflow.lab.sweep import best_of, train_cells
 from infoflow.nn import States
 from infoflow.train.recipe import Recipe
@@ -67,12 +67,12 @@ def _figure(mean: torch.Tensor, spread: torch.Tensor) -> Any:
     return figure
 
 
-def judge(result: dict[str, Any]) -> dict[str, Finding]:
+def judge(result: dict[str, Any]) -> dict[str, Judgement]:
     """A third on each of the three positions and nothing elsewhere, within 0.02."""
     inside = max(abs(row["mean attention"] - 1 / 3) for row in result["rows"][:3])
     outside = max(row["mean attention"] for row in result["rows"][3:])
     number = f"positions 1 to 3 within {inside:.1e} of 1/3, at most {outside:.1e} elsewhere"
-    return {"Figure 4": Finding(max(inside, outside) < 0.02, number)}
+    return {"Figure 4": Judgement(max(inside, outside) < 0.02, number)}
 
 
 ITEM = Item(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from infoflow import targets
 from infoflow.architecture import Architecture, matched_embed
-from infoflow.lab.item import Compared, Context, Finding, Item, Outcome, printed
+from infoflow.lab.item import Compared, Context, Item, Judgement, Outcome, printed
 from infoflow.lab.papers.infoflow.followed import followed
 from infoflow.lab.sweep import TrainedCells, best_of, train_cells
 from infoflow.probes.record import batched, record
@@ -107,7 +107,7 @@ def _trained(context: Context, grid: dict[tuple[str, tuple[int, int]], list[Run]
     whole = {cell for cell, runs in grid.items() if _kept(store, runs)}
     for keep in (False, True):
         part = {cell: runs for cell, runs in grid.items() if (cell not in whole) == keep}
-        if part:
+        if part or not grid:  # an empty grid is refused there, with the parts a preset trains
             by_cell |= train_cells(context, part, "recovery", keep_weights=keep).by_cell
     return TrainedCells({cell: by_cell[cell] for cell in grid}, store)
 
@@ -119,7 +119,7 @@ def _kept(store: Store, runs: list[Run]) -> bool:
     return best is not None and len(found) == len(runs) and store.get(best.key, True) is not None
 
 
-def judge(result: dict[str, Any]) -> dict[str, Finding]:
+def judge(result: dict[str, Any]) -> dict[str, Judgement]:
     """Heads keep the token they look at where both layers have D heads; no head keeps the second largest."""
     enough = {"quick": ("(2,2)",)}.get(result["preset"], ("(6,6)", "(7,7)"))
     argmax, second = ([row for row in result["rows"] if row["rank"] == kind] for kind in ("argmax", "second"))
@@ -130,9 +130,9 @@ def judge(result: dict[str, Any]) -> dict[str, Finding]:
     found = {}
     if kept:
         said = f"largest ratio {max(kept):.2g} with D heads in both layers, {max(others, default=0.0):.2g} else"
-        found[ARGMAX] = Finding(max(kept) < KEPT, f"{said}; NMSE at most {worst:.2g}")
+        found[ARGMAX] = Judgement(max(kept) < KEPT, f"{said}; NMSE at most {worst:.2g}")
     if lost:
-        found[SECOND] = Finding(min(lost) > LOST, f"smallest ratio {min(lost):.2g}; NMSE at most {worst:.2g}")
+        found[SECOND] = Judgement(min(lost) > LOST, f"smallest ratio {min(lost):.2g}; NMSE at most {worst:.2g}")
     return found
 
 

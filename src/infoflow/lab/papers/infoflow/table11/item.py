@@ -4,7 +4,7 @@ from typing import Any
 
 from infoflow import targets
 from infoflow.architecture import Architecture, matched_embed
-from infoflow.lab.item import Compared, Context, Finding, Item, Outcome, printed
+from infoflow.lab.item import Compared, Context, Item, Judgement, Outcome, printed
 from infoflow.lab.sweep import cells, measured_on, reported, train_cells
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
@@ -89,7 +89,7 @@ def run(context: Context) -> Outcome:
     return Outcome(columns, rows, results.runs(), remarks, figures, {"T": T}, measured)
 
 
-def judge(result: dict[str, Any]) -> dict[str, Finding]:
+def judge(result: dict[str, Any]) -> dict[str, Judgement]:
     """(D,D) is well below both others for every D that was run."""
     mean: dict[int, dict[str, float]] = {}
     for row in result["rows"]:
@@ -98,7 +98,7 @@ def judge(result: dict[str, Any]) -> dict[str, Finding]:
         mean.setdefault(row["D"], {})[name] = row["mean"]
     ratios = {D: min(found[name] for name in CONFIGURATIONS[1:]) / found["(D,D)"] for D, found in mean.items()}
     said = ", ".join(f"{ratio:.3g} (D={D})" for D, ratio in sorted(ratios.items()))
-    finding = Finding(min(ratios.values()) >= APART, f"the nearest other head count is {said} times above (D,D)")
+    finding = Judgement(min(ratios.values()) >= APART, f"the nearest other head count is {said} times above (D,D)")
     return dict.fromkeys(CONCLUDES, finding)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from infoflow import targets
 from infoflow.architecture import Architecture
-from infoflow.lab.item import Compared, Context, Finding, Item, Outcome, printed
+from infoflow.lab.item import Compared, Context, Item, Judgement, Outcome, printed
 from infoflow.lab.sweep import cells, measured_on, train_cells
 from infoflow.targets import Extremum, NormOfSum, Polynomial, Target
 from infoflow.train.recipe import Recipe
@@ -148,7 +148,7 @@ def run(context: Context) -> Outcome:
     return Outcome(columns, rows, results.runs(), _remarks(rows), figures, scored=measured)
 
 
-def judge(result: dict[str, Any]) -> dict[str, Finding]:
+def judge(result: dict[str, Any]) -> dict[str, Judgement]:
     """The NMSE grows with T to nearly that of a constant, whatever the size; and how near ours are to print."""
     rows = [row for row in result["rows"] if row["target"] == "triangle"]
     last = max(row["T"] for row in rows)
@@ -164,7 +164,7 @@ def judge(result: dict[str, Any]) -> dict[str, Finding]:
                 f"{encoder} encoder: {min(ratios):.2g} to {max(ratios):.2g} times the printed numbers for T <= "
                 f"{LEARNED}, {sum(ratio <= NEAR for ratio in ratios)} of {len(ratios)} at most {NEAR}"
             )
-    return dict.fromkeys(CONCLUDES, Finding(rising and min(end) > FAILS, "; ".join(said)))
+    return dict.fromkeys(CONCLUDES, Judgement(rising and min(end) > FAILS, "; ".join(said)))
 
 
 def _prefixes(values: list[float]) -> list[list[float]]:

@@ -4,7 +4,7 @@ model of its kind could reach and what one untrained, constructed rank-1 head re
 from typing import Any
 
 from infoflow.construct.rank_one.text import TaggedText, ceilings, memorize_text, read_conll
-from infoflow.lab.item import Compared, Context, Finding, Item, Outcome, printed
+from infoflow.lab.item import Compared, Context, Item, Judgement, Outcome, printed
 from infoflow.lab.papers.rank_one.figure1.model import Tagging, synthetic_text
 from infoflow.lab.sweep import failed, schedule, spread, train_cells
 from infoflow.train.run import Run
@@ -97,7 +97,7 @@ def _reached(records: list[Result], level: float, epochs: int) -> float | None:
     return sum(first) / len(first) if first else None
 
 
-def judge(result: dict[str, Any]) -> dict[str, Finding]:
+def judge(result: dict[str, Any]) -> dict[str, Judgement]:
     """One layer passes what the word alone gives and comes near what any order-free model can reach."""
     rows = {row["what"]: row["accuracy"] for row in result["rows"]}
     one = rows.get("trained, 1 layer")
@@ -107,7 +107,7 @@ def judge(result: dict[str, Any]) -> dict[str, Finding]:
     share = (one - word) / (top - word)
     way = f"{share:.0%} of the way from the word alone ({word:.4f}) to the ceiling ({top:.4f})"
     number = f"one layer reaches {one:.4f}, {way}"
-    return {"Figure 1": Finding(share > 0.5, number)}
+    return {"Figure 1": Judgement(share > 0.5, number)}
 
 
 def _figure(results: dict[int, list[Result]], lines: dict[str, float], built: float, epochs: int) -> Any:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from infoflow.files import write_json
-from infoflow.lab.item import Compared, Context, Finding, Item, Outcome, printed
+from infoflow.lab.item import Compared, Context, Item, Judgement, Outcome, printed
 from infoflow.lab.papers.softmax_attention.tasks import Truncated, apart, falls, slope, sweep_rows
 from infoflow.lab.sweep import schedule, spread
 from infoflow.provenance import provenance
@@ -76,7 +76,7 @@ def run(context: Context) -> Outcome:
     )
 
 
-def judge(result: dict[str, Any]) -> dict[str, Finding]:
+def judge(result: dict[str, Any]) -> dict[str, Judgement]:
     """The error falls in p and H and grows with |b - a|; a point may rise by a tenth on the way, within its spread."""
     rows, said, holds = result["rows"], [], []
     for sweep, sign in (("p", 1), ("H", 1), ("b-a", -1)):
@@ -91,7 +91,7 @@ def judge(result: dict[str, Any]) -> dict[str, Finding]:
     number = "the error falls " + ", ".join(said)
     if known:
         number += f"; {sum(v <= FAR for v in known.values())} of {len(known)} points within two standard errors"
-    return {"Figure 2": Finding(all(holds), number)}
+    return {"Figure 2": Judgement(all(holds), number)}
 
 
 def _throughput(context: Context) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from infoflow.construct.softmax_attention.anchors import Anchors
 from infoflow.construct.softmax_attention.truncated_linear import on_anchors
-from infoflow.lab.item import Compared, Context, Finding, Item, Outcome
+from infoflow.lab.item import Compared, Context, Item, Judgement, Outcome
 from infoflow.lab.papers.softmax_attention.tasks import Truncated
 from infoflow.lab.sweep import schedule, spread, train_cells
 from infoflow.train.run import Run
@@ -68,7 +68,7 @@ def run(context: Context) -> Outcome:
     return Outcome(list(rows[0]), rows, runs, remarks, {"figure3": _figure(maps)})
 
 
-def judge(result: dict[str, Any]) -> dict[str, Finding]:
+def judge(result: dict[str, Any]) -> dict[str, Judgement]:
     """Attention on the two end keys falls as the interval grows, and begins as most of it."""
     shares = [row["end keys"] for row in result["rows"]]
     falling = shares[0] > 0.5 and all(after <= before for before, after in pairwise(shares))
@@ -79,7 +79,7 @@ def judge(result: dict[str, Any]) -> dict[str, Finding]:
         seeds = ", ".join(f"{fmean(_numbers(row['end keys, other seeds'])):.2f}" for row in result["rows"])
         number += f" ({seeds} with other seeds)"
     number += f"; the error is {error} of the mean predictor's"
-    return {"Figure 3": Finding(falling, number)}
+    return {"Figure 3": Judgement(falling, number)}
 
 
 def _numbers(listed: str) -> list[float]:

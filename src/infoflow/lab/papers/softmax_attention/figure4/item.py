@@ -3,7 +3,7 @@ beside its own numbers and three untrained ones."""
 
 from typing import Any
 
-from infoflow.lab.item import Compared, Context, Finding, Item, Outcome, printed
+from infoflow.lab.item import Compared, Context, Item, Judgement, Outcome, printed
 from infoflow.lab.papers.softmax_attention.tasks import Sequences, falls, slope, sweep_rows
 from infoflow.lab.sweep import schedule
 
@@ -42,7 +42,7 @@ def run(context: Context) -> Outcome:
     return Outcome(columns, rows, [run for records in runs for run in records], remarks, {"figure4": _figure(rows)})
 
 
-def judge(result: dict[str, Any]) -> dict[str, Finding]:
+def judge(result: dict[str, Any]) -> dict[str, Judgement]:
     """The error falls from the first to the last p and H; and whether that beats the mean."""
     rows, said, holds = result["rows"], [], []
     for sweep in ("p", "H"):
@@ -57,7 +57,7 @@ def judge(result: dict[str, Any]) -> dict[str, Finding]:
                 f"{factor:.3g} times in {sweep}, from {share[0]:.2f} to {share[-1]:.2f} of the mean predictor's, at "
                 f"least {linear:.3g} times linear regression's{hardly}"
             )
-    return {"Figure 4": Finding(all(holds), "the error falls " + "; ".join(said))}
+    return {"Figure 4": Judgement(all(holds), "the error falls " + "; ".join(said))}
 
 
 def _agreement(rows: list[dict[str, Any]], seeds: int, theirs: int) -> str:
