@@ -87,6 +87,18 @@ def test_build_then_certify(tmp_path):
     assert result.return_value == 0
 
 
+def test_a_refusal_names_the_file_it_is_about(tmp_path):
+    network = iflow.build("pairwise_max:D=2,d=2", 5, 0.1)
+    good = network.save(tmp_path / "good.safetensors")
+    network.header["T"] = -3
+    bad = network.save(tmp_path / "bad.safetensors")
+    gone = tmp_path / "gone.safetensors"
+    for file, words in ((bad, "-3"), (gone, "file")):
+        with pytest.raises(InfoFlowError, match=words) as refusal:
+            run("certify", str(good), str(file), "--seconds", "0")
+        assert str(refusal.value).count(str(file)) == 1
+
+
 @pytest.mark.parametrize(
     ("builder", "words"),
     [

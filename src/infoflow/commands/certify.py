@@ -58,7 +58,11 @@ def command(
     target = asked_target(spelling) if spelling is not None else None
     table = None if vocabulary is None else json_of(vocabulary, "a vocabulary")
     for file in files:
-        certificate = certify(_network(file), target, T, seconds=seconds, seed=seed, eps=eps, vocabulary=table)
+        try:
+            certificate = certify(_network(file), target, T, seconds=seconds, seed=seed, eps=eps, vocabulary=table)
+        except InfoFlowError as refusal:
+            told = file in str(refusal)
+            raise InfoFlowError(str(refusal) if told else f"{file}: {refusal}") from None
         results.append({"path": file, **certificate.to_json()})
         if not as_json:
             click.echo(f"{file}: {certificate}")
