@@ -50,11 +50,10 @@ def original(group: str, path: Path) -> Path:
 
 
 def redrawn(rng: np.random.Generator, tensors: Tensors) -> None:
-    """Other weights for every file, tame or saturated, in float32 as they are trained or in float64."""
+    """Other weights for every file, tame or saturated."""
     size = float(rng.choice([0.3, 1.0, 3.0]))
-    dtype = torch.float64 if rng.integers(2) else torch.float32
-    for name, tensor in tensors.items():
-        tensors[name] = torch.from_numpy(size * rng.normal(size=tuple(tensor.shape))).to(dtype)
+    for tensor in tensors.values():
+        tensor.copy_(torch.from_numpy(size * rng.normal(size=tuple(tensor.shape))))
 
 
 def scaled_against(rng: np.random.Generator, tensors: Tensors, header: Header) -> None:
@@ -75,8 +74,8 @@ def entries_extreme(rng: np.random.Generator, tensors: Tensors, header: Header) 
 
 def columns_tiny(rng: np.random.Generator, tensors: Tensors, header: Header) -> None:
     """One coordinate of the tokens hardly counts: directions with entries beside which others are infinite."""
-    name = "encoder.maps.0.weight" if "encoder.maps.0.weight" in tensors else "table"
-    tensors[name][:, int(rng.integers(tensors[name].shape[1]))] *= float(rng.choice(SIZES[:6]))
+    for name in {"encoder.maps.0.weight", "table"} & set(tensors):  # none where an earlier lie left the encoder out
+        tensors[name][:, int(rng.integers(tensors[name].shape[1]))] *= float(rng.choice(SIZES[:6]))
 
 
 def heads_tied(rng: np.random.Generator, tensors: Tensors, header: Header) -> None:
