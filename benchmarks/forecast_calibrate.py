@@ -2,7 +2,8 @@
 
     python benchmarks/forecast_calibrate.py        reads results/forecast/, writes benchmarks/results/forecast.json too
 
-Scores are those of models that never saw the target (or the whole family) of the cell they forecast.
+Scores are those of models that never saw the target (or the whole family) of the cell they forecast. The cells are
+those of the calibration families and those of the first registration that were trained: once scored, they may teach.
 """
 
 import json
@@ -27,24 +28,25 @@ from infoflow.report.style import save
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "results/forecast"
-CELLS, FLOORS, SOFT = (FOLDER / f"{name}.jsonl" for name in ("calibration", "floors", "soft"))
-STARTS = (1, 3)  # of the four that floors.jsonl has: those that `reads.SCALES` still has, which do as well as all four
+CELLS, SCORED, FLOORS = (FOLDER / f"{name}.jsonl" for name in ("calibration", "registered", "floors"))
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()]
 
 
+def trained() -> list[dict[str, Any]]:
+    return lines(CELLS) + lines(SCORED)
+
+
 def records() -> list[dict[str, Any]]:
     """The calibration cells: what a forecast may know of each, and what it ended at."""
-    cells = {cell.name: cell for cell in drawn("calibration", 48, 0)}
+    cells = {cell.name: cell for cell in (*drawn("calibration", 48, 0), *drawn("test", 9, 1))}
     found = {row["name"]: row for row in lines(FLOORS)}
-    soft = {row["name"]: row["soft"] for row in lines(SOFT)}
     made = []
-    for row in lines(CELLS):
+    for row in trained():
         cell, floors = cells[row["name"]], found[row["name"]]
-        ends, ways = ([floors[key][start] for start in STARTS] for key in ("floors", "ways"))
-        known = Floors(ends, [way[-1] for way in ways], 1.0, min(ends), [], soft[row["name"]])
+        known = Floors(**{key: value for key, value in floors.items() if key not in ("name", "seconds")})
         values = quantities(known, cell.target, cell.arch, cell.T, cell.recipe)
         pilot = pilot_quantities([run["best"] for run in row["pilot_0.05"]])
         made.append({"name": row["name"], "family": row["family"], "target": row["target"], "arch": row["arch"],
@@ -55,12 +57,14 @@ def records() -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    cells, rows = records(), lines(CELLS)
+    cells, rows = records(), trained()
     errors, families, targets, epochs = (np.array([cell[name] for cell in cells])
                                          for name in ("log10_nmse", "family", "target", "epochs"))  # fmt: skip
     theory = np.array([cell["quantities"] for cell in cells])
     both = np.array([cell["quantities"] + cell["pilot"] for cell in cells])
-    models = {"theory": Calibration(theory, errors, families), "pilot": Calibration(both, errors, families)}
+    models = {
+        name: Calibration(known, errors, families, NAMES) for name, known in (("theory", theory), ("pilot", both))
+    }
     made = provenance()
     widening = {name: round(model.widening(), 4) for name, model in models.items()}
     shipped = {"provenance": made, "quantities": list(NAMES), "pilot_quantities": list(PILOT_NAMES),

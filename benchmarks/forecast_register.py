@@ -7,6 +7,11 @@ writes results/forecast/NAME.json: each cell with its forecast from theory alone
 kinds of seeds are forecast), and the order in which cells are trained: least floating-point operations first, so that
 what a small machine can train is a fixed beginning of the list and not a choice. NAME_calibration.json beside it is
 what the forecasts were made with.
+
+    python benchmarks/forecast_register.py NAME --again OTHER
+
+forecasts with today's model the cells of another registration that are not trained yet, from NAME_floors.jsonl; they
+are trained as OTHER says, and their errors are read from its file.
 """
 
 import argparse
@@ -15,6 +20,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from forecast_calibrate import lines
 from forecast_floors import drawn
 from infoflow.files import write_json, write_text
 from infoflow.forecasts import flops
@@ -29,10 +35,12 @@ FOLDER = ROOT / "results/forecast"
 SEEDS, MIXED_SEEDS = 4, 16
 
 
-def entry(cell: Cell, row: dict[str, Any]) -> dict[str, Any]:
+def entry(cell: Cell, row: dict[str, Any], seeds: int | None = None) -> dict[str, Any]:
+    """`seeds`: as another registration has them."""
     floors = Floors(**{key: value for key, value in row.items() if key not in ("name", "seconds")})
     made = from_floors(floors, cell.target, cell.arch, cell.T, cell.recipe)
-    seeds = MIXED_SEEDS if 0 < made.parts.luck.share < 1 and cell.recipe.total_steps <= 10_000 else SEEDS
+    mixed = 0 < made.parts.luck.share < 1 and cell.recipe.total_steps <= 10_000
+    seeds = seeds or (MIXED_SEEDS if mixed else SEEDS)
     cost = seeds * flops.training(cell.arch, cell.target.dim, cell.T, cell.recipe, cell.target.outputs)
     parts = made.parts
     return cell.to_json() | {
@@ -49,20 +57,29 @@ def main() -> None:
     parser.add_argument("name")
     parser.add_argument("--targets", type=int, default=27)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--again", metavar="OTHER", help="The registration whose untrained cells are forecast again.")
     options = parser.parse_args()
-    cells = {cell.name: cell for cell in drawn("test", options.targets, options.seed)}
-    rows = [json.loads(line) for line in (FOLDER / f"{options.name}_floors.jsonl").read_text().splitlines()]
+    draw, others, seeds = {"families": "families.TEST", "targets": options.targets, "seed": options.seed}, {}, {}
+    if options.again:
+        other = json.loads((FOLDER / f"{options.again}.json").read_text())
+        draw, others = other["draw"], {"trained_in": options.again}
+        done = {row["name"] for row in lines(FOLDER / f"{options.again}.jsonl")}
+        seeds = {cell["name"]: cell["seeds"] for cell in other["cells"] if cell["name"] not in done}
+    cells = {cell.name: cell for cell in drawn("test", draw["targets"], draw["seed"])}
+    rows = lines(FOLDER / f"{options.name}_floors.jsonl")
     if {row["name"] for row in rows} != set(cells):
         raise SystemExit(
             f"expected floors of {len(cells)} cells, got {len(rows)}; forecast_floors.py goes on with them."
         )
-    entries = [entry(cells[row["name"]], row) for row in rows]
+    chosen = [row for row in rows if not options.again or row["name"] in seeds]
+    entries = [entry(cells[row["name"]], row, seeds.get(row["name"])) for row in chosen]
     entries.sort(key=lambda found: (found["training_flops"], found["name"]))
     calibration = shipped()
     payload = {
         "provenance": provenance(),
         "what": "forecasts from theory alone; no cell of this list had been trained when this file was committed",
-        "draw": {"families": "families.TEST", "targets": options.targets, "seed": options.seed},
+        "draw": draw,
+        **others,
         "order": "ascending training_flops (all seeds together); a partial score is that of a beginning of this list",
         "seeds": f"{SEEDS}; {MIXED_SEEDS} where the reduced problem has two kinds of starts and the run is short",
         "calibration_sha256": hashlib.sha256(calibration.encode()).hexdigest(),

@@ -25,7 +25,7 @@ def theory(arch: Architecture, d: int, T: int) -> float:
     """The reduced problem of `reads.py`: its descents and measurements, reads and ridge regressions."""
     size = d + d * (d + 1) // 2 + BENT
     read = sum(4.0 * heads * T * size for heads in arch.heads)
-    sequences = BACKWARD * reads.STEPS * 2 * reads.FITTED + 2 * len((*reads.SOFTENED, *reads.FACTORS)) * SAMPLES
+    sequences = BACKWARD * reads.STEPS * 2 * reads.FITTED + 2 * len(reads.FACTORS) * SAMPLES
     width = reads.FEATURES + arch.embeds[-1]
     ridge = reads.STEPS * (2.0 * reads.FITTED * width**2 + width**3)
-    return len(reads.SCALES) * (sequences * (read + 2.0 * width * reads.FEATURES) + ridge)
+    return reads.starts_of(arch.layers) * (sequences * (read + 2.0 * width * reads.FEATURES) + ridge)

@@ -187,8 +187,9 @@ def _parts(found: Floors, row: list[float], nmse: float, model: Calibrated) -> P
     sharper = 10 ** model(_changed(model, row, "steps", math.log10(MOST_STEPS))).middle
     wider = 10 ** model(_changed(model, row, "width", math.log10(max(WIDTHS)))).middle
     least = found.floor
-    stuck = sorted(end for end in found.ends if end > max(STUCK * min(found.ends), LEARNT))
-    luck = Luck(len(stuck) / len(found.ends), stuck[len(stuck) // 2] if stuck else None)
+    ends = found.sharp or found.ends  # a start that is only soft is not stuck
+    stuck = sorted(end for end in ends if end > max(STUCK * min(ends), LEARNT))
+    luck = Luck(len(stuck) / len(ends), stuck[len(stuck) // 2] if stuck else None)
     return Parts(least, max(nmse - sharper, 0.0), max(nmse - wider, 0.0), luck)
 
 

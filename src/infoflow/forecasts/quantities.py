@@ -1,8 +1,8 @@
 """The quantities of a question that its forecast is made from: floors, steps and sizes, all without units.
 
-None of them names a family of targets: a target enters through its floors, through what averages over all tokens leave
-(what training can begin from, before any head has a direction), through whether its scores compare several tokens, and
-through the numbers of its terms and of the inner maxima that tokens must fetch for them, against the number of heads.
+None of them names a family of targets: a target enters through its floors, through how sharp its reads must be, through
+whether its scores compare several tokens, and through the numbers of its terms and of the inner maxima that tokens must
+fetch for them, against the number of heads. Some serve the models of earlier registrations alone.
 """
 
 from math import log10
@@ -12,7 +12,7 @@ import torch
 
 from infoflow import cost
 from infoflow.architecture import Architecture
-from infoflow.forecasts.reads import Floors, floors, soft
+from infoflow.forecasts.reads import Floors, floors
 from infoflow.forecasts.sharpness import soft_error
 from infoflow.forecasts.states import BENT, messages_wanted, states
 from infoflow.targets import Extremum, Target
@@ -23,20 +23,18 @@ INVERSE = 10.0  # temperature of the soft error
 LEAST, MOST = 1e-8, 2.0  # errors are clipped to this before their logarithm is taken
 
 NAMES = (
-    "least floor",
-    "largest floor",
+    "floor",
+    "floor of the worst start",
     "least on the way",
     "soft error",
     "steps",
     "several tokens a score",
-    "length",
     "mlp encoder",
     "one layer",
     "head size",
     "width",
     "embedding over d",
     "embedding over what tokens must know",
-    "error of uniform averages",
     "heads over terms",
     "heads over terms and messages",
 )
@@ -49,12 +47,6 @@ def find_floors(target: Target, arch: Architecture, T: int, mlp: bool, device: s
     terms = torch.from_numpy(np.asarray(target.term_values(X))).float().to(device)
     plain, told = (states(target, X, arch, mlp, device, telling) for telling in (False, True))
     return floors(plain, y, arch.embeds[-1], terms, told=told)
-
-
-def find_soft(target: Target, arch: Architecture, T: int, mlp: bool, device: str = "cpu") -> list[float]:
-    """`Floors.soft` alone, without a descent: seven regressions."""
-    X, y = _sampled(target, arch, T, SAMPLES, device)
-    return soft(states(target, X, arch, mlp, device, telling=True), y, arch.embeds[-1])
 
 
 def _sampled(target: Target, arch: Architecture, T: int, count: int, device: str) -> tuple[np.ndarray, torch.Tensor]:
@@ -77,11 +69,17 @@ def quantities(
 
 def _from_floors(found: Floors) -> dict[str, float]:
     uniform = {"error of uniform averages": _log(found.soft[0])} if found.soft else {}
-    return uniform | {
-        "least floor": _log(min(found.ends)),
-        "largest floor": _log(max(found.ends)),
-        "least on the way": _log(min(found.ways)),
-    }
+    worst = {"floor of the worst start": _log(max(found.sharp))} if found.sharp else {}
+    return (
+        uniform
+        | worst
+        | {
+            "floor": _log(found.floor),
+            "least floor": _log(min(found.ends)),
+            "largest floor": _log(max(found.ends)),
+            "least on the way": _log(min(found.ways)),
+        }
+    )
 
 
 def _from_sizes(target: Target, arch: Architecture, T: int, recipe: Recipe) -> dict[str, float]:
@@ -97,7 +95,7 @@ def _from_sizes(target: Target, arch: Architecture, T: int, recipe: Recipe) -> d
         "width": log10(min(arch.widths)),
         "embedding over d": log10(min(arch.embeds) / target.dim),
         "embedding over what tokens must know": log10(arch.embeds[0] / (target.dim + wanted)),
-        "dimension": log10(target.dim),  # of the first registration's model; later ones do better without it
+        "dimension": log10(target.dim),  # of the first registration's model
         "heads over terms": log10(sum(arch.heads) / terms),
         "heads over terms and messages": log10(sum(arch.heads) / (terms + wanted)),
     }

@@ -33,18 +33,18 @@ FITTED = 800  # samples of a batch for the ridge, and as many for the descent
 RIDGE, LAST_RIDGE = 1e-3, 1e-4  # of each step, and of the last fit, which has more samples
 RATE, GAIN_RATE = 0.1, 0.03  # of the outer descent and of its gains, falling to zero over the second half
 STEPS = 120
-SCALES = (3.0, 1.0)  # of the first scores, one a start
+SCALES = (3.0, 1.0)  # of the first scores, the starts in turn
 GAINED = (0.0, 1.0)  # whether a start's gain may grow: sharp reads need it, soft ones are spoilt by it
+STARTS, ONE_LAYER_STARTS = 2, 4  # one layer is cheap, and luck is told by more starts
 FACTORS = (1.0, 5.0, 25.0)  # by which scores are sharpened
 AIMED = 5.0  # deviation of the scores of heads that follow the target's own
-SOFTENED = (0.0, 0.1, 0.2, 0.5)  # factors below one: what soft reads already tell is what training can begin from
 AIMED_ON = 200  # sequences on which their keys are fitted
 LOOK = 60  # the step at which the error on the way is noted
 
 
 @dataclass(frozen=True)
 class Floors:
-    """For each start of SCALES the error it ends at and that at LOOK; the least error with sharpened scores, of heads
+    """For each start the error it ends at and that at LOOK; the least error with sharpened scores, of heads
     that follow the target's own and of these starts; and what of each term's variance the best of them does not tell.
     """
 
@@ -53,7 +53,10 @@ class Floors:
     aimed: float
     sharpened: float
     missed: list[float]
-    soft: list[float] = field(default_factory=list)  # heads that follow the target's scores: at SOFTENED and FACTORS
+    sharp: list[float] = field(default_factory=list)  # for each start the least error with sharpened scores
+    soft: list[float] = field(
+        default_factory=list
+    )  # of the second registration's floors: its first is that of uniform averages
 
     @property
     def floor(self) -> float:
@@ -72,21 +75,25 @@ def floors(
     follow the target's own scores may be given other states, `told`."""
     y = _normalised(y)
     generator = torch.Generator(y.device).manual_seed(seed)
-    problem = _Problem(states, embed, generator, len(SCALES))
+    problem = _Problem(states, embed, generator, starts_of(len(states)))
     ways = problem.descend(y[: len(y) // 2])
     ends = problem.measured(y)
     following = aims(states if told is None else told, embed)
-    soft = following.measured(y, (*SOFTENED, *FACTORS))
-    aimed = soft[len(SOFTENED) :]
+    aimed = following.measured(y)
     best, errors = (problem, ends) if ends.min() < aimed.min() else (following, aimed)
     missed = [] if terms is None else best.missed(terms, *divmod(int(errors.argmin()), best.starts))
-    return Floors(ends[0].tolist(), ways, aimed.min().item(), ends.min().item(), missed, soft[:, 0].tolist())
+    return Floors(
+        ends=ends[0].tolist(),
+        ways=ways,
+        aimed=aimed.min().item(),
+        sharpened=ends.min().item(),
+        missed=missed,
+        sharp=ends.amin(0).tolist(),
+    )
 
 
-def soft(states: Sequence[State], y: Tensor, embed: int) -> list[float]:
-    """The errors of heads that follow the target's own scores, at SOFTENED and FACTORS; at zero all averages are
-    uniform."""
-    return aims(states, embed).measured(_normalised(y), (*SOFTENED, *FACTORS))[:, 0].tolist()
+def starts_of(layers: int) -> int:
+    return ONE_LAYER_STARTS if layers == 1 else STARTS
 
 
 def aims(states: Sequence[State], embed: int) -> "_Problem":
@@ -150,10 +157,10 @@ class _Problem:
         return noted
 
     @torch.no_grad()
-    def measured(self, y: Tensor, factors: Sequence[float] = FACTORS) -> Tensor:
-        """(factors, S): the error with all scores multiplied; fitted on the first half, measured on the second."""
+    def measured(self, y: Tensor) -> Tensor:
+        """(FACTORS, S): the error with all scores multiplied; fitted on the first half, measured on the second."""
         rest, found = y[len(y) // 2 :], []
-        for factor in factors:
+        for factor in FACTORS:
             error = (self._answers(y, factor) - rest).square().mean((1, 2))
             found.append(error / (rest - rest.mean(0)).square().mean())
         return torch.stack(found)
@@ -209,11 +216,11 @@ class _Layer:
         E = min(self.state.embed, p)
         n = min(self.state.size, E)
         device, generator = self.state.tokens.device, self.generator
-        scales = torch.tensor(SCALES[:S], device=device).view(S, 1, 1)
+        scales = torch.tensor([SCALES[s % len(SCALES)] for s in range(S)], device=device).view(S, 1, 1)
         self.keep = torch.eye(p, device=device).expand(S, p, p) if p == E else _normal((S, E, p), generator, p)
         self.keys = scales * _normal((S, h, E), generator, E)
         self.gains = torch.zeros(S, h, 1, device=device, requires_grad=True)
-        self.gained = torch.tensor(GAINED[:S], device=device).view(S, 1, 1)
+        self.gained = torch.tensor([GAINED[s % len(GAINED)] for s in range(S)], device=device).view(S, 1, 1)
         self.values = torch.eye(E, device=device).expand(S, h, E, E) if n == E else _normal((S, h, n, E), generator, E)
         self.keep.requires_grad_(p > E)
         self.keys.requires_grad_()

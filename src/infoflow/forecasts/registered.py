@@ -55,7 +55,12 @@ class Trained:
 def read(folder: Path, name: str) -> tuple[dict[str, Any], list[Trained]]:
     """The registration, and those of its cells that the folder holds trained, in the registered order."""
     listed = json_of(folder / f"{name}.json", "registered forecasts")
-    trained = folder / f"{name}.jsonl"
+    source = listed.get("trained_in", name) if isinstance(listed, dict) else name
+    if not isinstance(source, str) or not source.isidentifier():
+        raise InfoFlowError(
+            f"expected the name of a registration as trained_in in {folder}/{name}.json, got {source!r}."
+        )
+    trained = folder / f"{source}.jsonl"
     rows = {}
     if trained.exists():
         rows = {row["name"]: row for row in _lines(trained, "trained cells")}
