@@ -106,6 +106,21 @@ def test_a_folder_of_others_is_not_used(source: Path, tmp_path: Path) -> None:
         kernels.library(source, FLAGS)
 
 
+def test_no_folder_depends_on_the_current_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unpacked archive belongs to whoever unpacked it, and so would a library in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert kernels.cache_folder() == tmp_path / "home" / ".cache" / "infoflow"
+    monkeypatch.setenv("HOME", "home")
+    with pytest.raises(OSError, match="current folder"):
+        kernels.cache_folder()
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("os.getuid", lambda: 2**31 - 7)  # of nobody on this machine
+    with pytest.raises(OSError, match="home"):
+        kernels.cache_folder()
+
+
 def test_no_library_is_an_oserror(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source.write_text("this is not C")
     with pytest.raises(OSError, match="compiler failed"):

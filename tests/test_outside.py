@@ -485,6 +485,14 @@ def test_names_are_text_in_a_report(saved: list[Saved], tmp_path: Path) -> None:
     assert "\x1b" not in report
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="file names that are no text")
+def test_a_name_that_is_no_text_is_printed(tmp_path: Path) -> None:
+    call = [sys.executable, "-m", "infoflow", "build", *BUILDS["transformer"], "--out", tmp_path / os.fsdecode(b"\xff")]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\\udcff" in done.stdout
+
+
 WHOLE = {"version": 1, "made": 1, "count": 1, "seed": 0, "salted": False, "hidden": []}
 INDEXES = [{}, {"version": 1}, {**WHOLE, "count": 10**12}, {**WHOLE, "count": -1}, {**WHOLE, "count": "1"},
            {**WHOLE, "count": True}, {**WHOLE, "made": 2}, {**WHOLE, "hidden": 5}, {**WHOLE, "hidden": [[1]]},

@@ -5,6 +5,7 @@ bug.
 """
 
 import importlib
+import io
 import sys
 from typing import Any
 
@@ -88,6 +89,8 @@ def cli(context: click.Context, text_limit: int) -> None:
 def main(argv: list[str] | None = None) -> None:
     """Run the command line; turn every expected failure into one sentence and an exit code."""
     keep_freed_memory()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # the name of a file may be no text at all
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         result: Any = cli.main(args=argv, prog_name=program(), standalone_mode=False)
     except BrokenPipeError:

@@ -47,8 +47,15 @@ def compiled(source: Path, flags: Sequence[str], link: Sequence[str] = ()) -> Pa
 
 
 def cache_folder() -> Path:
-    """A folder that belongs to this user and that nobody else may write to."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "infoflow"
+    """A folder that belongs to this user and that nobody else may write to, wherever the current folder is."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or "", "infoflow")
+    folder = folder if folder.is_absolute() else Path("~/.cache/infoflow")  # as its specification says
+    try:
+        folder = folder.expanduser()
+    except RuntimeError as error:  # a user without a home
+        raise OSError(str(error)) from None
+    if not folder.is_absolute():
+        raise OSError(f"{folder} depends on the current folder, which may be a stranger's")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not _ours(folder.lstat()) or folder.is_symlink():
         raise OSError(f"{folder} belongs to another user, is a link, or can be written to by others")
