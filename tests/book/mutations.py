@@ -161,6 +161,6 @@ MUTATIONS: dict[str, tuple[tuple[str, Mutation], ...]] = {
     "rank1.theorem2": (("build", fields(head=lambda head: replace(head, output=0 * head.output))),),
     "rank1.corollary1": (("build", then(memory)),),
     "rank1.corollary2": (("build", then(memory)),),
-    "rank1.proposition1": (("build", then(equivariant)),),
+    "rank1.proposition1": (("build", then(equivariant)), ("positional", then(equivariant))),
     "rank1.appendixC": (("build", then(lambda bound: 1.2 * bound)),),
 }

@@ -22,7 +22,13 @@ from infoflow.book.statements.boltzmann import (
 )
 from infoflow.construct.rank_one.certificate import certify_gap
 from infoflow.construct.rank_one.context_map import ContextMap, ids_apart
-from infoflow.construct.rank_one.equivariant import FUNCTIONS, approximate_equivariant, l2_error, step_function
+from infoflow.construct.rank_one.equivariant import (
+    FUNCTIONS,
+    approximate_equivariant,
+    approximate_function,
+    l2_error,
+    step_function,
+)
 from infoflow.construct.rank_one.hardmax import hardmax_collision, random_layer
 from infoflow.construct.rank_one.memorize import memorize
 from infoflow.construct.rank_one.positions import corollary_encoding
@@ -327,9 +333,20 @@ def corollary_2(size: Size, build: Callable[..., Any] = memorize) -> list[Findin
     ]
 
 
+def placed(X: np.ndarray) -> np.ndarray:
+    """Weighs every token by its place, so that no exchange of tokens commutes with it."""
+    made: np.ndarray = np.arange(1.0, X.shape[1] + 1)[:, None] * X + X[:, :1]
+    return made
+
+
 @checks("rank1.proposition1")
-def proposition_1(size: Size, build: Callable[..., Any] = approximate_equivariant) -> list[Finding]:
-    """Equal to the step function off the ramps, 0 outside the cube, error O(1/D)."""
+def proposition_1(
+    size: Size,
+    build: Callable[..., Any] = approximate_equivariant,
+    positional: Callable[..., Any] = approximate_function,
+) -> list[Finding]:
+    """Equal to the step function off the ramps, 0 outside the cube, error O(1/D); and the remark that positions lift
+    equivariance, for a function of the order on another box."""
     rng = np.random.default_rng(3)
     off = outside = 0.0
     for name, d, n, D in (("mean_product", 1, 2, 8), ("wave", 1, 3, 3), ("wave", 2, 2, 2)):
@@ -341,7 +358,13 @@ def proposition_1(size: Size, build: Callable[..., Any] = approximate_equivarian
         far[:, 0, 0] += rng.choice([-3.0, -1.0 - 1e-3, 1.0 + 1e-3, 50.0], size=len(X))
         outside = max(outside, float(np.abs(net(far)).max()))
     errors = [l2_error(build(FUNCTIONS["mean_product"], 1, 2, D), FUNCTIONS["mean_product"], 4000) for D in (8, 16)]
+    box, net = (-1.0, 2.0), positional(placed, 1, 3, 5, box=(-1.0, 2.0))
+    U = rng.random((400, 3, 1))
+    U = U[~(np.mod(U, 1 / 5) < 2 * net.delta).any((1, 2))]
+    X = box[0] + (box[1] - box[0]) * U
+    ordered = float(np.abs(net(X) - step_function(placed, X, 5, box=box)).max())
     return [
+        Finding("with positions, on [-1, 2]: distance from the step function", ordered, "at most", 1e-9),
         Finding("distance from the step function off the ramps", off, "at most", 1e-9),
         Finding("largest output outside the cube", outside, "at most", 1e-9),
         Finding("L2 error at D = 8 over that at D = 16 (first order: 2)", errors[0] / errors[1], "at least", 1.8),

@@ -240,7 +240,8 @@ ENTRIES = (
         P,
         "One attention layer between two feed-forward blocks approximates equivariant functions in L_p",
         "Feed-forward, one rank-1 head, feed-forward, all with skips, equal the step function of f on D^d "
-        "cells per token off ramps of width delta, and vanish outside the cube; the L_p error is O(1/D).",
+        "cells per token off ramps of width delta, and vanish outside the cube; the L_p error is O(1/D). On a box "
+        "[a, b] the same; with a table of positions for every continuous f.",
         "Proposition 1, Appendix A.5, (52) to (71)",
         "holds after repair",
         "iflow.approximate_equivariant(f, d, n, D, box=(0, 1)); with positions, for any f: "
