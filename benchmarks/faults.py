@@ -177,13 +177,13 @@ def jumping_clock() -> None:
 
 def patiently(start: Callable[[], Any]) -> Any:
     """Ray gives a node 30 s to start; on a busy machine that may take more than one try."""
-    for _ in range(5):
+    for _ in range(20):
         try:
             return start()
         except Exception as error:
             if "timed out during startup" not in str(error):
                 raise
-    raise SystemExit("expected Ray to start a node within 30 s, it did not in five tries; give it a less busy machine.")
+    raise SystemExit("expected Ray to start a node within 30 s, it did not in twenty tries; give it a less busy machine.")
 
 
 class Trials:
