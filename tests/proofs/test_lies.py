@@ -89,6 +89,65 @@ def test_a_direction_with_a_tiny_entry_keeps_its_gap() -> None:
     assert on_edge(0.5, 2.0, math.nan, 1.0, 7.0) == 2.0
 
 
+def test_edges_shorter_than_rounding_still_count() -> None:
+    """The edge of r's small entry was lost in u, and with it all it changes in v: a gap of 2 came out as 1e-182."""
+    rng = np.random.default_rng(0)
+    for tiny in (1e-8, 1e-12, 1e-15, 1e-17, 1e-40):
+        for q_tiny in (-420.0, 3.0, 40.0):
+            r, q, widths = np.array([tiny, 1.0]), np.array([q_tiny, 0.5]), np.full(2, 2.0)
+            edge = np.column_stack([np.full(99, -np.sign(q_tiny) * 2), np.linspace(-2, 2, 99)])
+            delta = np.concatenate([rng.uniform(-2, 2, (4000, 2)), edge])
+            w = 3.0 * np.exp(np.minimum(-delta @ q, 700.0))
+            assert float((delta @ r * w / (1 + w)).max()) <= gap(r, q, 3.0, widths)
+    assert gap(np.array([1e300]), np.ones(1), 3.0, np.array([1e100])) == math.inf
+
+
+class KeyBias(torch.nn.Module):
+    """The average with weights e^(1e4 x), minus nothing else: every score has the same constant, 1e4 times `bias`."""
+
+    def __init__(self, bias: float) -> None:
+        super().__init__()
+        self.tokens, self.first, self.last = (torch.nn.Linear(1, 1) for _ in range(3))
+        self.attention = torch.nn.MultiheadAttention(1, 1, batch_first=True)
+        self.double()
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.copy_(torch.ones_like(parameter) if parameter.ndim == 2 else torch.zeros_like(parameter))
+            self.attention.in_proj_weight[0] = 1e4
+            self.attention.in_proj_bias[1] = bias
+        self.cls = torch.ones(1, dtype=torch.float64)
+
+    def forward(self, X: torch.Tensor) -> torch.Tensor:
+        e = self.tokens(X)
+        cls = self.cls.expand(len(X), 1, 1)
+        return self.last(self.first(self.attention(cls, e, e, need_weights=False)[0]))[:, 0, 0]
+
+
+@pytest.mark.parametrize("bias", [0.0, 1e3, 1e9, 1e13])
+def test_a_bias_of_the_keys_cancels_in_the_softmax_and_not_in_float64(bias: float) -> None:
+    """At 1e13 two tokens 1e-3 apart tie; no compared sequence shows it. The bound was 2.8e-5, the error 5e-4."""
+    module, target = KeyBias(bias), iflow.targets.parse("kth_largest:k=1,d=1")
+    described = iflow.OneLayer(
+        module, module.tokens, module.cls, module.attention, module.first, module.last, "identity", residual=False
+    )
+    X = np.random.default_rng(0).uniform(*target.domain, (4000, 2, 1))
+    X[:, 1] = np.clip(X[:, 0] + np.linspace(0, 1e-3, 4000)[:, None], *target.domain)
+    error = float(np.abs(module(torch.from_numpy(X)).detach().numpy() - target(X)).max())
+    found = iflow.certify(described, target, T=2, seconds=0.05)
+    assert found.bound is None or error <= found.bound
+    assert (found.bound is None) == (bias >= 1e13)
+
+
+def test_token_vectors_that_float64_cannot_score_have_no_bound() -> None:
+    network = random_network(0)
+    table = np.random.default_rng(0).normal(size=(5, 2))
+    found = iflow.certify(network, MAXIMA, T=1, seconds=0.1, vocabulary=1e25 * table)
+    assert found.bound is None
+    assert not found.holds
+    with pytest.raises(InfoFlowError, match="at most 1e\\+30"):
+        iflow.certify(network, MAXIMA, T=3, seconds=0.1, vocabulary=1e60 * table)
+
+
 def test_a_bound_that_is_no_number_is_infinite() -> None:
     net = Tabled(
         np.zeros((1, 3)), np.full((1, 3, 2), 1e300), np.zeros(2), np.array([[1e300, -1e300]]), np.zeros(1), "relu"

@@ -59,7 +59,7 @@ class OneLayer:
             raise InfoFlowError(f"expected plain multi-head attention, got one with {got}; no bound is known for it.")
         E, h = a.embed_dim, a.num_heads
         query, key, value = _array(a.in_proj_weight, 3 * E, E).reshape(3, h, E // h, E)
-        q_bias, _, v_bias = _array(a.in_proj_bias, 3 * E).reshape(3, h, E // h)  # a key's bias moves all scores alike
+        q_bias, k_bias, v_bias = _array(a.in_proj_bias, 3 * E).reshape(3, h, E // h)
         cls, out = _array(self.cls, self.cls.numel()), _array(a.out_proj.weight, E, E)
         if cls.shape != (E,) or self.tokens.out_features != E or self.first.in_features != E:
             raise InfoFlowError(f"expected cls, tokens and first of the attention's size {E}, got others.")
@@ -73,6 +73,7 @@ class OneLayer:
                 scale * (query @ cls + q_bias),
                 scale * (np.abs(query) @ np.abs(cls) + np.abs(q_bias)),
                 key,
+                k_bias,
                 value,
                 out,
                 kept + out @ v_bias.ravel() + shift,

@@ -13,7 +13,8 @@ The fraction falls in v = q' delta, so for each u = r' delta only the least v co
 the plane, a convex chain of edges v = alpha + beta u. On one edge u / (1 + e^(alpha + beta u) / n) rises up to
 u = (1 + y) / beta, y e^y = n e^(-1-alpha) (Lambert's function), where it is y / beta, and falls beyond; with beta <= 0
 it rises throughout. So G is the largest of finitely many closed forms, for any T and d. Rounding: alpha is lowered and
-the result raised by more than the errors of the sums (`SLACK` per unit of what is summed).
+the result raised by more than the errors of the sums (`SLACK` per unit of what is summed). An edge may be far shorter
+than a unit in the last place of u and still change v by all of 2 |q_j| width_j, so u and v are added up apart.
 """
 
 import math
@@ -35,16 +36,21 @@ def gap(r: Vector, q: Vector, ratio: float, widths: Vector, query_error: Vector 
     slip = _slip(q, widths, query_error)
     flat = np.abs(r) <= FLAT * np.abs(r).max(initial=0.0)
     rest, r = float(np.abs(r[flat]) @ widths[flat]), np.where(flat, 0.0, r)
-    u = -float(np.abs(r) @ widths)
-    v = -float((np.sign(r) * q)[~flat] @ widths[~flat]) - float(np.abs(q)[flat] @ widths[flat])
+    with np.errstate(over="ignore", invalid="ignore"):
+        reach = float(np.abs(r) @ widths)
+        v = -float((np.sign(r) * q)[~flat] @ widths[~flat]) - float(np.abs(q)[flat] @ widths[flat])
+    u = -reach
+    if not (math.isfinite(reach) and math.isfinite(v)):
+        return math.inf
     best = 0.0
     for j in sorted(np.flatnonzero(~flat), key=lambda i: q[i] / r[i]):
-        slope = float(q[j] / r[j])
-        next_u = u + 2.0 * abs(float(r[j])) * float(widths[j])
+        slope, side = float(q[j] / r[j]), 2.0 * float(widths[j])
+        next_u = u + abs(float(r[j])) * side
         if next_u > 0.0:
-            best = max(best, on_edge(max(u, 0.0), next_u, v - slope * u - slip - SLACK * abs(slope * u), slope, ratio))
-        u, v = next_u, v + slope * (next_u - u)
-    return best + rest
+            alpha = v - slope * u - slip - SLACK * abs(slope) * reach  # u is known to a few units of `reach`
+            best = max(best, on_edge(max(u, 0.0), next_u, alpha, slope, ratio))
+        u, v = next_u, v + float(np.sign(r[j]) * q[j]) * side  # not slope (next_u - u): a short edge is lost in u
+    return best + rest + SLACK * reach
 
 
 def gap_with_margin(

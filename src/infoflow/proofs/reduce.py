@@ -138,6 +138,7 @@ class Parts:
     asking: Float[np.ndarray, "h n"]  # every head's query vector, its scale included
     asking_size: Float[np.ndarray, "h n"]  # the sum that made it, of absolute values
     key: Float[np.ndarray, "h n E"]
+    key_bias: Float[np.ndarray, "h n"]  # moves all scores alike: only the scores' rounding knows of it
     value: Float[np.ndarray, "h m E"]
     output: Float[np.ndarray, "E hm"]
     still: Float[np.ndarray, " E"]  # what the state holds whatever the tokens are
@@ -162,8 +163,10 @@ class Parts:
 
     def score_sizes(self) -> np.ndarray:
         """(h, 2): what is summed in a score, of absolute values, for a token of size 1 and for the token 0."""
-        keys = [self.asking_size[k] @ np.abs(self.key[k]) for k in range(len(self.key))]
-        return np.array([[(key @ np.abs(self.tokens)).sum(), key @ np.abs(self.offset)] for key in keys])
+        asked = zip(self.asking_size, np.abs(self.key), np.abs(self.key_bias), strict=True)
+        keys = [(asking @ key, asking @ bias) for asking, key, bias in asked]
+        moving, still = np.abs(self.tokens), np.abs(self.offset)
+        return np.array([[(key @ moving).sum(), key @ still + bias] for key, bias in keys])
 
 
 def reach(matrices: Iterable[np.ndarray]) -> float:
@@ -180,7 +183,7 @@ def expect_moderate(matrices: Iterable[np.ndarray]) -> None:
         )
 
 
-MATRICES = ("tokens", "offset", "asking", "key", "value", "output", "still", "first", "first_bias")
+MATRICES = ("tokens", "offset", "asking", "key", "key_bias", "value", "output", "still", "first", "first_bias")
 
 
 def reduce(network: Transformer) -> Reduced:
@@ -235,6 +238,7 @@ def parts_of(network: Transformer) -> Parts:
         c.betas[0] * (query @ cls),
         abs(c.betas[0]) * (np.abs(query) @ np.abs(cls)),
         key,
+        np.zeros(key.shape[:2]),
         p.get("attentions.0.value", key),
         p["attentions.0.output"],
         cls if c.residual else np.zeros(E),

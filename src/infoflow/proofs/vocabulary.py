@@ -31,6 +31,7 @@ from infoflow.targets.terms import Extremum, KthLargest, ValueAtExtremum
 MOST_LISTED = 200_000  # multisets that are all run through the network; of more, so many are drawn
 CHUNK = 4096
 MOST_TOKENS = 4096
+LARGEST_TOKEN = 1e30  # scores of larger ones are unknown to float64, and their products leave it
 
 
 def certify_vocabulary(
@@ -49,6 +50,8 @@ def certify_vocabulary(
         raise InfoFlowError(
             f"expected a vocabulary of 1 to {MOST_TOKENS} tokens with {target.dim} numbers each, got {table.shape}."
         )
+    if np.abs(table).max() > LARGEST_TOKEN:
+        raise InfoFlowError(f"expected token vectors of at most {LARGEST_TOKEN:g}, got {np.abs(table).max():g}.")
     reduced = reduce(network)
     if reduced.dim != target.dim or len(reduced.constant) != target.outputs:
         raise InfoFlowError(f"expected a network from {target.dim} numbers to {target.outputs}, got another.")
@@ -61,7 +64,9 @@ def certify_vocabulary(
         for o in range(target.outputs)
     ]
     rounding = off_by(reduced, table, T)
-    bound = max(each[0] for each in found) + rounding
+    most = max(each[0] for each in found) + rounding
+    bound = most if np.isfinite(most) else None
+    reasons = () if bound is not None else ("its scores are so large that float64 does not know them",)
     seen = attacked(network, target, T, table, seed)
     over = f"all {len(table)}^{T} sequences of the vocabulary"
     name = f"|network - {target.spelling or 'the given target'}|"
@@ -70,7 +75,8 @@ def certify_vocabulary(
         bound,
         "float64 with rounding allowance",
         ("IEEE float64, round to nearest, exp, erf and tanh within 4 units in the last place", "sums in any order"),
-        parts={"largest over all groups": bound - rounding, "rounding": rounding},
+        reasons=reasons,
+        parts={} if bound is None else {"largest over all groups": bound - rounding, "rounding": rounding},
         measured={"groups": float(sum(each[2] for each in found)), "sequences run": float(seen.tried)},
         seconds=time.monotonic() - begin,
         worst=seen.worst.tolist(),
