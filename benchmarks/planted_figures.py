@@ -75,25 +75,38 @@ def _span(found: dict[str, Any]) -> tuple[float, float]:
 def twins(payload: dict[str, Any]) -> None:
     """Agreement of every head of a construction with its trained match, beside untrained weights."""
     families = list(dict.fromkeys(twin["family"] for twin in payload["twins"]))
-    made, axis = style.figure(8.0, 0.5 + 0.36 * len(families) + 0.9)
+    bound = payload["found_from"]
+    made, axis = style.figure(8.4, 0.9 + 0.5 * len(families) + 0.9)
     for row, family in enumerate(families):
         jobs = [job for twin in payload["twins"] if twin["family"] == family for job in twin["jobs"]]
-        for key, colour, lift in (("untrained", style.COLOURS[6], -0.14), ("trained", style.COLOURS[0], 0.14)):
-            label = {"trained": "trained", "untrained": "untrained weights"}[key] if row == 0 else None
-            axis.scatter(
-                [job[key] for job in jobs], [row + lift] * len(jobs), s=26, color=colour, alpha=0.7, label=label
-            )
-    axis.axvline(payload["found_from"], color=style.MUTED, lw=1, ls="--")
-    axis.text(
-        payload["found_from"] - 0.005, len(families) - 0.4, "counts as found", ha="right", va="bottom", fontsize=8
-    )
+        for key, colour, way in (("untrained", style.COLOURS[6], -1), ("trained", style.COLOURS[0], 1)):
+            words = {"trained": "after training", "untrained": "untrained weights, by chance"}[key]
+            values = [job[key] for job in jobs]
+            heights = [row + way * (0.08 + lift) for lift in _piled(values)]
+            axis.scatter(values, heights, s=12, color=colour, alpha=0.8, lw=0, label=None if row else words)
+        found = sum(job["trained"] >= bound for job in jobs)
+        axis.text(1.03, row, f"{found} of {len(jobs)}", va="center", fontsize=8)
+    axis.axvline(bound, color=style.MUTED, lw=1, ls="--")
+    axis.text(bound - 0.005, len(families) - 0.45, "counts as found from here", ha="right", va="bottom", fontsize=8)
+    axis.text(1.03, len(families) - 0.45, "heads found", va="bottom", fontsize=8)
     axis.set_yticks(range(len(families)), families)
-    axis.set_ylim(-0.6, len(families) + 0.1)
-    axis.set_xlim(0, 1.02)
+    axis.set_ylim(-0.6, len(families) - 0.1)
+    axis.set_xlim(-0.01, 1.02)
     axis.set_xlabel("share of inputs on which a head looks where the construction's head looks (a dot: one head)")
-    axis.set_title("Does training find the construction?")
-    axis.legend(loc="upper left", bbox_to_anchor=(0.0, -0.14), ncols=2, fontsize=8)
+    axis.set_title(f"Does training find the construction? {len(payload['twins'])} networks")
+    axis.legend(loc="upper left", bbox_to_anchor=(0.0, -0.09), ncols=2, fontsize=8)
     style.save(made, ROOT / "docs/figures/planted_twins", ("svg",))
+
+
+def _piled(values: list[float], wide: float = 0.015, step: float = 0.055, most: float = 0.34) -> list[float]:
+    """How far up each dot goes so that dots of about one value do not cover each other."""
+    seen: dict[int, int] = {}
+    found = []
+    for value in values:
+        place = round(value / wide)
+        found.append(min(step * seen.get(place, 0), most))
+        seen[place] = seen.get(place, 0) + 1
+    return found
 
 
 def main() -> None:

@@ -72,13 +72,18 @@ def planted_others(payload: Recorded) -> Shown:
 @table
 @measured(FILE)
 def planted_families(payload: Recorded) -> Shown:
-    """Our labels and our wiring family by family, all disguises together; intervals over the family's networks."""
-    modes, edges = payload["families"]["modes"], payload["families"]["edges"]
+    """Our labels and our wiring family by family, by what the disguise leaves; intervals over the family's networks."""
+    parts = [payload["families"][task][level] for task in ("modes", "edges") for level in (KEEPS, STRONGEST)]
     rows = [
-        [family, modes[family]["networks"], _spanned(modes[family]), _spanned(edges[family]) if family in edges else ""]
-        for family in modes
+        [
+            family,
+            *(part.get(family, {}).get("networks", 0) for part in parts[:2]),
+            *(_spanned(part[family]) if family in part else "" for part in parts),
+        ]
+        for family in parts[0]
     ]
-    return ["family", "networks", "modes, macro-F1", "edges, F1"], rows
+    heads = [f"{task}, {level}" for task in ("modes", "edges") for level in ("kept", STRONGEST)]
+    return ["family", "networks, kept", f"networks, {STRONGEST}", *heads], rows
 
 
 @table
@@ -89,17 +94,21 @@ def planted_making(payload: Recorded) -> Shown:
     row = [made["networks"], made["workers"], f"{made['wall']:.0f} s", f"{made['processor']:.0f} s"]
     scored = [payload["networks"], payload["heads"], payload["tuned_on"]]
     head = ["networks made", "processes", "time", "processor time"]
-    return [*head, "scored (the first ones)", "their heads", "tuned on, of seed 1"], [[*row, *scored]]
+    return [*head, "scored", "their heads", "thresholds chosen on, of seed 1"], [[*row, *scored]]
 
 
 @table
 @measured(FORMATS)
 def planted_formats(payload: Recorded) -> Shown:
-    names = {"onnx": "ONNX Runtime", "transformer_lens": "TransformerLens (one layer)"}
+    names = {
+        "onnx": "ONNX Runtime", "transformer_lens": "TransformerLens (one layer)", "float64": "PyTorch in float64",
+    }  # fmt: skip
+    keys = ("median_difference", "largest_difference")
     rows = [
-        [words, payload[name]["networks"], number(payload[name]["largest_difference"])] for name, words in names.items()
+        [words, payload[name]["version"], payload[name]["networks"], *(number(payload[name][key]) for key in keys)]
+        for name, words in names.items()
     ]
-    return ["runtime", "networks run", "largest difference of outputs, in standard deviations"], rows
+    return ["runtime", "version", "networks run", "median difference", "largest difference"], rows
 
 
 @table

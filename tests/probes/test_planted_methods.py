@@ -117,10 +117,11 @@ def test_a_one_layer_network_is_a_state_of_the_lens() -> None:
         lens_config(make(order()).network)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("transformer_lens") is None, reason="needs TransformerLens")
 def test_the_library_itself_runs_a_one_layer_network() -> None:
-    from transformer_lens import HookedTransformer, HookedTransformerConfig
-
+    try:
+        from transformer_lens import HookedTransformer, HookedTransformerConfig
+    except ImportError:  # since version 4 the library has no such class
+        pytest.skip("needs TransformerLens before version 4")
     built = make(order("max_plus_min", (2,), "turned", 8))
     network, X = built.network, built.tensors["X"]
     library = HookedTransformer(HookedTransformerConfig(**lens_config(network)))

@@ -18,6 +18,7 @@ from infoflow.probes.benchmark.engine import Engine
 from infoflow.probes.benchmark.make import base, make
 from infoflow.probes.benchmark.plant import Planting
 from infoflow.probes.benchmark.truth import OUT, Truth
+from infoflow.probes.benchmark.twins import _asked, _matched, twins
 from infoflow.probes.benchmark.union import union
 
 
@@ -230,3 +231,13 @@ def test_a_mixed_circuit_needs_room() -> None:
     rng = np.random.default_rng(0)
     assert [c.kind for c in draw(2, symbols(8, 2, False, rng), False, rng, ["mixed", "self"])] == ["self"]
     assert isinstance(draw(1, symbols(8, 2, False, rng), False, rng, ["self", "sink"])[0], Circuit)
+
+
+def test_either_end_of_a_symmetric_pair_does_the_job_of_a_twin() -> None:
+    """The read of the closest pair attains its score at both ends; a network finds all jobs of itself."""
+    twin = next(twin for twin in twins(12) if twin.group.name == "min_pair")
+    X = torch.from_numpy(twin.built.target.sample(64, twin.group.T, seed=3))
+    jobs = _asked(twin.built, X)
+    read = next(node for node in jobs if (node, OUT) in twin.built.truth.edges)
+    assert (jobs[read][1].sum(-1) == 2).double().mean() > 0.9
+    assert all(agreement == 1.0 for _, agreement in _matched(twin.built.network, X, jobs))

@@ -2,8 +2,10 @@
 
 A job of the construction is one head at one query per document: the CLS for a read, for a message the token that the
 receiving head attends to. A trained head does the job to the degree that it puts its largest weight on the same token
-at the same query (`agreement`, a share of documents). Heads of a layer are matched to its jobs one to one so that the
-sum of agreements is largest; a job counts as found from FOUND on. The same is done with untrained weights.
+at the same query (`agreement`, a share of documents). Where the construction's head divides its mass between keys (both
+ends of the best pair of a symmetric score attain it; a sum of positions has several), each of them is right: those with
+at least TIED of its largest weight. Heads of a layer are matched to its jobs one to one so that the sum of agreements
+is largest; a job counts as found from FOUND on. The same is done with untrained weights.
 """
 
 from dataclasses import dataclass
@@ -11,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from infoflow.architecture import Architecture
 from infoflow.nn import States, Transformer
 from infoflow.probes.benchmark.catalogue import Group, groups
-from infoflow.probes.benchmark.compiled import Compiled, compiled
+from infoflow.probes.benchmark.compiled import TIED, Compiled, compiled
 from infoflow.probes.benchmark.truth import OUT, Node
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
@@ -80,18 +82,18 @@ def _attended(network: Transformer, X: Tensor) -> list[Tensor]:
     return states.weights
 
 
-def _asked(built: Compiled, X: Tensor) -> dict[Node, tuple[Int[Tensor, " B"], Int[Tensor, " B"]]]:
-    """Per head of the construction the query (-1: the CLS) and the key it attends to there, for every document."""
+def _asked(built: Compiled, X: Tensor) -> dict[Node, tuple[Int[Tensor, " B"], Bool[Tensor, "B T"]]]:
+    """Per head of the construction the query (-1: the CLS) and the keys it attends to there, for every document."""
     weights = _attended(built.network, X)
     rows = torch.arange(len(X))
     found: dict[Node, tuple[Tensor, Tensor]] = {}
 
     def follow(node: Node, query: Tensor) -> None:
-        keys = weights[node[0]][rows, node[1], query].argmax(-1)
-        found[node] = (query, keys)
+        mass = weights[node[0]][rows, node[1], query]
+        found[node] = (query, mass >= TIED * mass.amax(-1, keepdim=True))
         for feeder, receiver in built.truth.edges:
             if receiver == node:
-                follow(feeder, keys)
+                follow(feeder, mass.argmax(-1))
 
     for feeder, receiver in built.truth.edges:
         if receiver == OUT:
@@ -109,7 +111,7 @@ def _matched(network: Transformer, X: Tensor, jobs: dict[Node, tuple[Tensor, Ten
         table: Float[np.ndarray, "jobs heads"] = np.array(
             [
                 [
-                    float((pattern[rows, h, jobs[n][0]].argmax(-1) == jobs[n][1]).double().mean())
+                    float(jobs[n][1][rows, pattern[rows, h, jobs[n][0]].argmax(-1)].double().mean())
                     for h in range(pattern.shape[1])
                 ]
                 for n in nodes
