@@ -99,6 +99,17 @@ def test_units_along_one_direction_are_one_group_without_slip():
     assert sorted(found.slopes) == pytest.approx([-0.25, 0.5, 1.0], rel=1e-15)
 
 
+def test_units_of_a_rule_stay_one_group_when_rounding_decides_which_entry_is_largest():
+    """(s, -s) stored one ulp off in either entry is one direction: two opposite groups would not cancel any more."""
+    for tolerance in (1e-2, 1e-5):
+        choice, (hidden, biases, outputs) = made(2, (0.5, 0.5), 1.0, tolerance)
+        hidden[::2, 0] *= 1 + 2.0**-52
+        hidden[1::2, 1] *= 1 + 2.0**-52
+        bundle = UnitBundle(hidden, biases, outputs, {(1, 1): 1.0}, (0.5, 0.5), rule_bias(2))
+        assert len(group(bundle)[0]) == 2
+        assert true_error(bundle) <= bundle_error(bundle) == pytest.approx(choice.error, rel=1e-6)
+
+
 @pytest.mark.parametrize("share", [0.9, 0.99, 0.999])
 def test_a_fan_along_one_direction_has_the_error_of_its_rule(share):
     """Near the circle of convergence Cauchy's tail is most of it."""

@@ -53,7 +53,8 @@ def group(bundle: UnitBundle) -> tuple[list[Group], float]:
     displaced = float(np.abs(bundle.outputs) @ np.abs(bundle.biases - bundle.bias))
     if len(bundle.outputs) == 0:
         return [], displaced
-    lead = np.abs(bundle.slopes).argmax(axis=1)
+    largest = np.abs(bundle.slopes).max(axis=1, keepdims=True)
+    lead = (np.abs(bundle.slopes) >= (1 - 1e-9) * largest).argmax(axis=1)  # the first of equals, else ±(1, -1) are two
     size = bundle.slopes[np.arange(len(lead)), lead]
     moving = size != 0.0
     directions = np.zeros_like(bundle.slopes)
