@@ -3,10 +3,15 @@
     python benchmarks/train_tasks.py [FOLDER]        writes train_tasks_<device>.json
 
 The plain module is written with torch.nn as one writes it, and has as many parameters as ours; both learn from the same
-batch in one run on one device. On a CPU it gets whichever is faster, one thread or all.
+batch in one run on one device. On a CPU it gets whichever is faster, one thread or all. The two take turns, so that
+what else the machine does meets both, and its load is kept; processor time tells what a busy machine hides from the
+clock.
 """
 
+import os
+import statistics
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,13 +27,15 @@ from infoflow.provenance import provenance
 from infoflow.train.loop import data_of
 from infoflow.train.plan import LARGEST_STACK, choose, threads
 from infoflow.train.run import Run
-from infoflow.train.speed import STRIDE, Step, rate, stepper_of
+from infoflow.train.speed import STRIDE, Step, stepper_of, timed
 from infoflow.train.stack import network_of
 from infoflow.train.task import IGNORED
 from infoflow.train.tasks import named_task
 from tasks import SIZES
 
 CPU_MODELS = 16
+ROUNDS = 5
+SECONDS = 0.5  # of a window
 
 
 class Attention(nn.Module):
@@ -89,15 +96,8 @@ def plain_step(run: Run, device: torch.device) -> Step:
     return step
 
 
-def plain_rate(run: Run, device: torch.device, seconds: float) -> float:
-    found = []
-    for count in [1] if device.type == "cuda" else sorted({1, torch.get_num_threads()}):
-        with threads(count):
-            found.append(rate(plain_step(run, device), 1, device, seconds))
-    return max(found)
-
-
-def our_rate(runs: list[Run], device: torch.device, seconds: float) -> tuple[float, str]:
+def our_step(runs: list[Run], device: torch.device, pool: ThreadPoolExecutor) -> tuple[Step, int, str]:
+    """One call of the engine, the model-steps it makes, and what was chosen: a stack for every worker, side by side."""
     choice = choose(runs, device)
     size, data = min(choice.stack, len(runs)), data_of(runs[:1], device)
     steppers = [stepper_of(runs[:size], device, choice.fused, data) for _ in range(choice.workers)]
@@ -106,10 +106,43 @@ def our_rate(runs: list[Run], device: torch.device, seconds: float) -> tuple[flo
         for _ in range(STRIDE):
             stepper.step()
 
-    with ThreadPoolExecutor(len(steppers)) as pool, threads(1):
-        step = steppers[0].step if len(steppers) == 1 else lambda: list(pool.map(stride, steppers))
-        models = size if len(steppers) == 1 else STRIDE * size * len(steppers)
-        return rate(step, models, device, seconds), str(choice)
+    if len(steppers) == 1:
+        return steppers[0].step, size, str(choice)
+    return lambda: list(pool.map(stride, steppers)), STRIDE * size * len(steppers), str(choice)
+
+
+def window(step: Step, models: int, device: torch.device, seconds: float) -> tuple[float, float]:
+    """Model-steps a second by the clock, and by the processor time of this process."""
+    timed(step, 1, device)
+    count = max(1, int(seconds / timed(step, 1, device)))
+    began, ticked = time.perf_counter(), time.process_time()
+    timed(step, count, device)
+    return models * count / (time.perf_counter() - began), models * count / (time.process_time() - ticked)
+
+
+def measure(runs: list[Run], device: torch.device, seconds: float) -> dict[str, Any]:
+    """Both sides in turn, ROUNDS times; the median of each."""
+    counts = [1] if device.type == "cuda" else sorted({1, torch.get_num_threads()})
+    with ThreadPoolExecutor(max_workers=torch.get_num_threads()) as pool:
+        plain, (ours, models, chosen) = plain_step(runs[0], device), our_step(runs, device, pool)
+        sides: dict[str, tuple[Step, int, int]] = {f"plain, {count} threads": (plain, 1, count) for count in counts}
+        sides["ours"] = ours, models, 1
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
+        for _ in range(ROUNDS):
+            for name, (step, each, count) in sides.items():
+                with threads(count):
+                    found[name].append(window(step, each, device, seconds))
+    rates = {name: statistics.median(rate for rate, _ in seen) for name, seen in found.items()}
+    worked = {name: statistics.median(rate for _, rate in seen) for name, seen in found.items()}
+    plain_rate, plain_worked = (max(of[name] for name in of if name != "ours") for of in (rates, worked))
+    return {
+        "plain": plain_rate,
+        "ours": rates["ours"],
+        "ratio": rates["ours"] / plain_rate,
+        "ratio_of_processor_time": worked["ours"] / plain_worked,
+        "load": round(os.getloadavg()[0], 1),
+        "chosen": chosen,
+    }
 
 
 def main(folder: Path) -> None:
@@ -119,9 +152,7 @@ def main(folder: Path) -> None:
         asked = named_task(name), Architecture.parse(arch), None
         models = LARGEST_STACK if device.type == "cuda" else CPU_MODELS
         runs = [Run(*asked, seed, recipe.with_(epochs=None, steps=100_000)) for seed in range(models)]
-        plain = plain_rate(runs[0], device, 1.0)
-        ours, chosen = our_rate(runs, device, 1.0)
-        rows.append({"task": name, "arch": arch, "plain": plain, "ours": ours, "ratio": ours / plain, "chosen": chosen})
+        rows.append({"task": name, "arch": arch, **measure(runs, device, SECONDS)})
         print(rows[-1], flush=True)
         about = {"rows": rows, "provenance": provenance(("torch",))}
         write_json(folder / f"train_tasks_{device.type}.json", about)  # a run that is cut short keeps what it has

@@ -38,19 +38,10 @@ def first_theorem_4(payload: Recorded) -> Shown:
     for eps in dict.fromkeys(r["eps"] for r in report["theorem_4"]):
         own = [r for r in report["theorem_4"] if r["eps"] == eps]
         first = own[0]
-        rows.append(
-            [
-                f"{eps:g}",
-                number(first["first_bound"]),
-                number(max(r["bound"] for r in own)),
-                number(first["first_attacked"]),
-                number(max(r["attacked"] for r in own)),
-                _widths(first["first_widths"]),
-                _widths(first["widths"]),
-                _widths(plain[eps]["first_widths"]),
-                _widths(plain[eps]["widths"]),
-            ]
-        )
+        bounds = first["first_bound"], max(r["bound"] for r in own)
+        attacked = first["first_attacked"], max(r["attacked"] for r in own)
+        widths = [_widths(of[name]) for of in (first, plain[eps]) for name in ("first_widths", "widths")]
+        rows.append([f"{eps:g}", *map(number, (*bounds, *attacked)), *widths])
     head = ["eps", "bound: first", "ours", "attacked: first", "ours", "widths: first", "ours", "plain: first", "ours"]
     return head, rows
 
@@ -91,9 +82,7 @@ def first_collisions(payload: Recorded) -> Shown:
     for r in payload["collisions"]:
         fits = [m["nmse"] for m in r["by_model"] if m["nmse"] is not None]
         kind = f"trained, NMSE {min(fits):.2g} to {max(fits):.2g}" if fits else "random"
-        shape = f"T={r['T']}, {r['heads']} heads of {r['head_dim']}" + (
-            ", positions" if r["positions"] != "none" else ""
-        )
+        shape = f"T={r['T']}, {r['heads']} heads of {r['head_dim']}" + ", positions" * (r["positions"] != "none")
         spread = f"{number(r['smallest_gap'])} to {number(r['largest_gap'])}"
         rows.append([f"`{r['target']}`", shape, kind, number(r["first_gap"]), number(r["median_gap"]), spread,
                      f"{r['proved']} of {r['models']}", f"{r['largest_state_distance']:.0e}"])  # fmt: skip
@@ -104,14 +93,10 @@ def first_collisions(payload: Recorded) -> Shown:
 @table
 @measured(REFUTATIONS)
 def first_limits(payload: Recorded) -> Shown:
-    rows = [
-        [
-            f"power sums, {r['n']} of them, b={r['b']:g}, second largest of 8: gap",
-            number(r["first_gap"]),
-            number(r["gap"]),
-        ]
-        for r in payload["power_sums"]
-    ]
+    rows = []
+    for r in payload["power_sums"]:
+        words = f"power sums, {r['n']} of them, b={r['b']:g}, second largest of 8: gap"
+        rows.append([words, number(r["first_gap"]), number(r["gap"])])
     for r in payload["birthdays"]:
         kind = "trained" if r["steps"] else "random"
         model = f"`{r['target']}`, a {kind} state of {r['head_dim']} numbers"
@@ -119,9 +104,8 @@ def first_limits(payload: Recorded) -> Shown:
         rows.append([words, number(r["first_distance"]), number(r["distance_at_gap_0.1"])])
     for r in payload["built"]:
         network = f"`{r['target']}`, T={r['T']}, eps={r['eps']:g}, bound {number(r['bound'])}"
-        rows.append(
-            [f"built network {network}: gap, at most twice the bound", number(r["first_gap"]), number(r["gap"])]
-        )
+        words = f"built network {network}: gap, at most twice the bound"
+        rows.append([words, number(r["first_gap"]), number(r["gap"])])
     return ["what", "first", "ours"], rows
 
 

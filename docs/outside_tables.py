@@ -1,6 +1,6 @@
 """The tables of docs/security.md (limits, read from the constants of the code) and docs/cluster.md (measured)."""
 
-from tables import Recorded, Shown, markdown, measured, registry
+from tables import Recorded, Shown, markdown, measured, plain, registry
 
 TABLES, table = registry()
 
@@ -50,15 +50,11 @@ def planning(payload: Recorded) -> Shown:
     return ["", "processor time of the caller", "memory above that of the imports"], rows
 
 
-@table
-@measured("benchmarks/results/cluster.json")
-def cluster_runs(payload: Recorded) -> Shown:
-    names = ("seconds", "caller_cpu_seconds", "head_cpu_seconds")
-    rows = [
-        [f"{row['runs']:,}", *(f"{row[name]:.1f} s" for name in names), f"{row['head_mebibytes']:.0f} MiB"]
-        for row in payload["rows"]
-    ]
-    return ["runs", "time", "processor time of the caller", "of the head's control store", "its memory"], rows
+TABLES["cluster_runs"] = plain(
+    "benchmarks/results/cluster.json",
+    "runs | time | processor time of the caller | of the head's control store | its memory",
+    "{runs:,} | {seconds:.1f} s | {caller_cpu_seconds:.1f} s | {head_cpu_seconds:.1f} s | {head_mebibytes:.0f} MiB",
+)
 
 
 def _bytes(size: int) -> str:

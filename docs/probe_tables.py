@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from tables import Recorded, Shown, markdown, measured, number, probe_file, probed, registry, source
+from tables import Recorded, Shown, markdown, measured, number, plain, probe_file, probed, registry, source
 
 TABLES, table = registry()
 NAMES = {"stories": "story model", "minilm": "sentence encoder", "rxnmapper": "reaction model"}
@@ -115,21 +115,16 @@ def probes_summary() -> str:
     return markdown(head, rows)
 
 
-@table
-@measured(probe_file("planted"))
-def probes_planted(payload: Recorded) -> Shown:
-    rows = [[row["case"], row["T"], row["mask"], row["heads"], f"{row['accuracy']:.3f}"] for row in payload["rows"]]
-    return ["planted heads", "T", "mask", "heads", "accuracy"], rows
-
-
-@table
-@measured(probe_file("built"))
-def probes_built(payload: Recorded) -> Shown:
-    rows = [
-        [f"`{row['target']}`", row["T"], row["heads"], f"{row['plain']:.3f}", f"{row['hidden']:.3f}"]
-        for row in payload["rows"]
-    ]
-    return ["explicit network", "T", "heads", "accuracy", "hidden"], rows
+TABLES["probes_planted"] = plain(
+    probe_file("planted"),
+    "planted heads | T | mask | heads | accuracy",
+    "{case} | {T} | {mask} | {heads} | {accuracy:.3f}",
+)
+TABLES["probes_built"] = plain(
+    probe_file("built"),
+    "explicit network | T | heads | accuracy | hidden",
+    "`{target}` | {T} | {heads} | {plain:.3f} | {hidden:.3f}",
+)
 
 
 @table
@@ -170,38 +165,20 @@ def probes_collisions(payload: Recorded) -> Shown:
 @table
 @measured(probe_file("collisions"))
 def probes_transfer(payload: Recorded) -> Shown:
-    rows = [
-        [
-            name,
-            f"{x['mean_distance']:.3f}",
-            f"{x['random_pairs']:.3f}",
-            f"{x['mean_quantile']:.3f}",
-            f"{x['nearest_there']:.0%}",
-            f"{x['among_ten_nearest_there']:.0%}",
-        ]
-        for name, x in payload["transfer"].items()
-    ]
-    head = [
-        "encoder",
-        "distance of the best pairs",
-        "of random pairs",
-        "quantile",
-        "nearest there",
-        "among ten nearest",
-    ]
-    return head, rows
+    form = (
+        "{mean_distance:.3f} {random_pairs:.3f} {mean_quantile:.3f} {nearest_there:.0%} {among_ten_nearest_there:.0%}"
+    )
+    head = ["encoder", "distance of the best pairs", "of random pairs", "quantile", "nearest there"]
+    rows = [[name, *form.format(**found).split()] for name, found in payload["transfer"].items()]
+    return [*head, "among ten nearest"], rows
 
 
 @table
 def probes_rivals() -> str:
     payload = probed("rivals")
+    worked = payload["over_forward_processor"]
     rows = [
-        [
-            name,
-            f"{payload['seconds'][name]:.2f} s",
-            f"{ratio:.2f} x",
-            f"{payload['over_forward_processor'][name]:.2f} x",
-        ]
+        [name, f"{payload['seconds'][name]:.2f} s", f"{ratio:.2f} x", f"{worked[name]:.2f} x"]
         for name, ratio in payload["over_forward"].items()
     ]
     rows += [[name, why, "", ""] for name, why in payload["not_installed"].items()]

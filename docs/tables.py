@@ -13,10 +13,13 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 ROOT = Path(__file__).parent.parent
 Table = Callable[[], str]
 Recorded = dict[str, Any]
 Shown = tuple[list[str], list[list[Any]]]  # head and rows
+REGISTRATIONS = {"first": "test", "second": "second", "third (the second's cells not trained by then)": "third"}
 MARK = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 VALUE = re.compile(r"(<!--=\s+(\S+) ([^|]+) \| (\S+) -->).*?(<!--/-->)", re.DOTALL)
 
@@ -82,6 +85,13 @@ def measured(name: str) -> Callable[[Callable[[Recorded], Shown]], Table]:
         return shown
 
     return decorate
+
+
+def plain(file: str, head: str, form: str) -> Table:
+    """A table of recorded rows as they are: `head` and Python's `form` of a row, cells separated by bars."""
+    return measured(file)(
+        lambda payload: (head.split(" | "), [form.format(**row).split(" | ") for row in payload["rows"]])
+    )
 
 
 @table
@@ -225,25 +235,6 @@ def faults(payload: Recorded) -> Shown:
 
 
 @table
-@measured("benchmarks/results/listing.json")
-def listing(payload: Recorded) -> Shown:
-    """What stores of many results cost, in seconds of CPU time."""
-    parts = ("writing", "listing", "summary")
-    rows = [
-        [f"{r['results']:,}", f"{r['bytes_a_result']:.0f}", *(f"{r[part]:.2f} s" for part in parts)]
-        for r in payload["rows"]
-    ]
-    return ["results", "bytes each", "to write", "to list", "to read and summarise"], rows
-
-
-@table
-@measured("benchmarks/results/memory.json")
-def memory(payload: Recorded) -> Shown:
-    rows = [[r["name"], f"{r['default']:.0f}", f"{r['kept']:.0f}", f"{r['ratio']:.2f}"] for r in payload["rows"]]
-    return ["model-steps a second on a CPU (peak: its memory)", "default", "kept", "ratio"], rows
-
-
-@table
 @measured("benchmarks/results/certificates.json")
 def certificates(payload: Recorded) -> Shown:
     rows = [
@@ -349,6 +340,33 @@ def forecast_test() -> str:
 
 
 @table
+def forecast_registrations() -> str:
+    """Each registration from theory alone, and the first forecast that each trained cell was given, together."""
+    from infoflow.forecasts.scores import score
+
+    head = ["registration", "model", "cells trained", "Spearman", "within a target", "median factor",
+            "nine in ten within", "within 5", "interval covers"]  # fmt: skip
+    rows, pooled = [], {}
+    for number, (name, folder) in enumerate(REGISTRATIONS.items(), start=1):
+        payload = recorded(f"results/forecast/{folder}/result.json")
+        for cell in payload["cells"]:
+            pooled.setdefault(cell["name"], cell)
+        rows.append([name, f"version {number}", *_scored(payload["cells"], score)])
+    rows.append(["all, each cell's first forecast", "", *_scored(list(pooled.values()), score)])
+    return markdown(head, rows)
+
+
+def _scored(cells: list[Recorded], score: Any) -> list[Any]:
+    columns = (np.log10([cell[name] for cell in cells]) for name in ("forecast", "trained"))
+    kinds = (np.array([cell[name] for cell in cells]) for name in ("target", "family"))
+    found = score(*columns, *kinds)
+    low, high = found.spearman_band
+    covered = np.mean([cell["low"] <= cell["trained"] <= cell["high"] for cell in cells])
+    return [len(cells), f"{found.spearman:.2f} ({low:.2f} to {high:.2f})", f"{found.within_target:.2f}",
+            found.median_factor, found.factor_at_90, f"{found.within_5:.0%}", f"{covered:.0%}"]  # fmt: skip
+
+
+@table
 def forecast_worst() -> str:
     """The ten cells whose forecast was farthest off."""
     head = ["target, T", "architecture", "epochs", "forecast", "trained", "least and largest seed"]
@@ -359,17 +377,6 @@ def forecast_worst() -> str:
                      f"{found['forecast']:.1e}", f"{found['trained']:.1e}",
                      f"{min(found['seeds']):.0e}, {max(found['seeds']):.0e}"])  # fmt: skip
     return markdown(head, rows)
-
-
-@table
-@measured("benchmarks/results/collapse.json")
-def collapse(payload: Recorded) -> Shown:
-    rows = [
-        [row["recipe"], f"{row['collapsed']} of {row['models']}", row["rollbacks"], f"{row['median']:.1e}",
-         f"{row['worst']:.1e}"]
-        for row in payload["rows"]
-    ]  # fmt: skip
-    return ["recipe", "collapsed", "returns", "median of the best NMSE", "worst"], rows
 
 
 def recipes_of(D: int) -> Table:
@@ -386,6 +393,28 @@ def recipes_of(D: int) -> Table:
 
 
 TABLES |= {f"recipes_D{D}": recipes_of(D) for D in (3, 6)}
+TABLES |= {
+    "collapse": plain(
+        "benchmarks/results/collapse.json",
+        "recipe | collapsed | returns | median of the best NMSE | worst",
+        "{recipe} | {collapsed} of {models} | {rollbacks} | {median:.1e} | {worst:.1e}",
+    ),
+    "listing": plain(
+        "benchmarks/results/listing.json",
+        "results | bytes each | to write | to list | to read and summarise",
+        "{results:,} | {bytes_a_result:.0f} | {writing:.2f} s | {listing:.2f} s | {summary:.2f} s",
+    ),
+    "memory": plain(
+        "benchmarks/results/memory.json",
+        "model-steps a second on a CPU (peak: its memory) | default | kept | ratio",
+        "{name} | {default:.0f} | {kept:.0f} | {ratio:.2f}",
+    ),
+    "tasks_speed": plain(
+        "benchmarks/results/train_tasks_cpu.json",
+        "task | a module per seed | ours | ours / module | by processor time | load of the machine",
+        "`{task}` | {plain:,.0f} | {ours:,.0f} | {ratio:.2f} | {ratio_of_processor_time:.2f} | {load}",
+    ),
+}
 
 
 def query_keys_on(device: str) -> Table:
