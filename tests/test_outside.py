@@ -160,6 +160,21 @@ def test_no_header_asks_for_more_memory_than_there_is(saved: list[Saved], tmp_pa
         ends_well(CliRunner().invoke(cli.cli, [command, str(path)]))  # certify has a bound for many a length
 
 
+def test_no_name_of_a_file_runs_code(
+    evil: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a shell writes for `*` in a stranger's folder: files that are called as code is named, or as options."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py:F").touch()
+    for command in ("certify", "probe", "refute", "predict", "fit"):
+        for words in (["evil.py:F"], ["evil.py:F", "heads=1,1 embed=4", "-T", "4"]):
+            ends_well(CliRunner().invoke(cli.cli, [command, *words]))
+    (tmp_path / "--target=evil.py:G").touch()
+    with pytest.raises(SystemExit):
+        cli.main(["certify", "--target=evil.py:G", "a.safetensors"])
+    assert "is a file here" in capsys.readouterr().err
+
+
 def test_an_argument_runs_it(tmp_path: Path) -> None:
     """The mark of the tests above is left when the code does run."""
     mark = tmp_path / "it_ran"
@@ -470,6 +485,19 @@ def test_a_message_is_short_and_obeyed_by_no_terminal() -> None:
     assert len(said) < 2100
     assert "\\x1b[2J" in said
     assert str(JobError("a é ü 文 | plain")) == "a é ü 文 | plain"
+
+
+def test_a_name_says_nothing_of_other_files(
+    saved: list[Saved], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`certify *`, where a name ends a line and begins another."""
+    path = files.write(tmp_path / "a: holds\nother.safetensors: holds\nb\x1b[8m.safetensors", *saved[0])
+    monkeypatch.setattr("click.utils.should_strip_ansi", lambda *stream: False)  # as on a terminal
+    with pytest.raises(SystemExit):
+        cli.main(["certify", str(path), "--seconds", "0"])
+    said = capsys.readouterr().out
+    assert "\x1b" not in said
+    assert "\nother" not in said
 
 
 def test_names_are_text_in_a_report(saved: list[Saved], tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ bug.
 
 import importlib
 import io
+import os
 import sys
 from typing import Any
 
@@ -92,6 +93,7 @@ def main(argv: list[str] | None = None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):  # the name of a file may be no text at all
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
+        _refuse_files(sys.argv[1:] if argv is None else argv)
         result: Any = cli.main(args=argv, prog_name=program(), standalone_mode=False)
     except BrokenPipeError:
         sys.stderr.close()
@@ -103,6 +105,15 @@ def main(argv: list[str] | None = None) -> None:
         click.echo(f"infoflow: {runnable(ending[0])}", err=True)
         sys.exit(ending[1])
     sys.exit(result if isinstance(result, int) else 0)
+
+
+def _refuse_files(words: list[str]) -> None:
+    """A shell writes the names of files for `*`, and whoever made a folder may have called one of them --target=..."""
+    for word in words:
+        if word.startswith("-") and os.path.lexists(word):
+            raise InfoFlowError(
+                f"expected an option, {word!r} is a file here; write ./{word} for the file, or move it."
+            )
 
 
 def ending_of(error: BaseException) -> tuple[str, int] | None:

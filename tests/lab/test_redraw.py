@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,3 +37,27 @@ def test_another_items_result_is_refused(tmp_path: Path) -> None:
         redraw("head_count/synthetic", folder)
     with pytest.raises(InfoFlowError, match="rows alone make"):
         redraw("infoflow/table11", folder)
+
+
+ITEM = {"item": "head_count/synthetic", "remarks": [], "columns": [], "preset": "quick"}
+
+
+@pytest.mark.parametrize(
+    "result",
+    [[1], None, "x", {**ITEM, "rows": []}, {**ITEM, "rows": [5]}, {**ITEM, "rows": [{}]}, {**ITEM, "rows": 5}],
+)
+def test_a_result_of_anybodys_is_redrawn_or_refused(tmp_path: Path, result: Any) -> None:
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    with pytest.raises(InfoFlowError, match=r"expected (a result|rows)"):
+        redraw("head_count/synthetic", tmp_path)
+
+
+@pytest.mark.parametrize("change", [{"remarks": 5}, {"columns": 5}, {"T": None}, {"h": 10**400}, {"mean": "x"}])
+def test_rows_of_other_values_are_one_sentence(tmp_path: Path, change: dict[str, Any]) -> None:
+    (source,) = (ROOT / "results" / "head_count" / "synthetic").rglob("result.json")
+    result = json.loads(source.read_text(encoding="utf-8"))
+    result["rows"][0] |= change
+    (tmp_path / "result.json").write_text(json.dumps(result | change))
+    with pytest.raises(InfoFlowError, match="expected rows as head_count/synthetic writes them"):
+        redraw("head_count/synthetic", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]

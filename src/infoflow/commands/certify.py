@@ -8,7 +8,7 @@ import click
 from infoflow.arguments import attack_seconds
 from infoflow.commands.options import emit, json_option, out_option, seconds_option, seed_option
 from infoflow.commands.own_code import asked_target, made_by, names_code
-from infoflow.errors import InfoFlowError
+from infoflow.errors import InfoFlowError, printable
 from infoflow.files import write_json
 from infoflow.reading import json_of
 
@@ -65,14 +65,14 @@ def command(
             raise InfoFlowError(str(refusal) if told else f"{file}: {refusal}") from None
         results.append({"path": file, **certificate.to_json()})
         if not as_json:
-            click.echo(f"{file}: {certificate}")
+            click.echo(f"{printable(file)}: {certificate}")
         written += [] if out is None else _drawn(certificate, file, out)
     written += [] if out is None else [write_json(out / "certificate.json", {"files": results})]
     if as_json:
         emit({"files": results, "written": written} if written else {"files": results})
     else:
         for path in written:
-            click.echo(f"wrote {path}")
+            click.echo(f"wrote {printable(str(path))}")
     return 0 if all(result["holds"] for result in results) else 1
 
 

@@ -5,6 +5,7 @@ headers, stores, texts or folders can reach it (`tests/test_house.py` reads the 
 """
 
 import importlib.util
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
@@ -20,8 +21,11 @@ if TYPE_CHECKING:
 
 
 def names_code(spelling: str) -> bool:
-    """Whether an argument has the form `file.py:NAME` (or forgot the name)."""
-    path, _, _ = spelling.strip().rpartition(":")
+    """Whether an argument has the form `file.py:NAME` (or forgot the name). A file that is called so was not typed: a
+    shell puts its name there for `*`, and whoever made the folder chose it."""
+    path, colon, _ = spelling.strip().rpartition(":")
+    if colon and os.path.lexists(spelling):
+        return False
     return path.endswith(".py") or spelling.strip().endswith((".py", ".py:"))
 
 

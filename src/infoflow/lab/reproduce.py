@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from infoflow.errors import InfoFlowError
+from infoflow.errors import InfoFlowError, printable
 from infoflow.files import write_json, write_text
 from infoflow.lab import item as items
 from infoflow.lab.item import Context, Item, Outcome, draw, markdown
@@ -34,14 +34,20 @@ def redraw(name: str, out: str | Path) -> dict[str, Any]:
         able = ", ".join(entry.name for entry in listing() if entry.told)
         raise InfoFlowError(f"expected an item whose figures its rows alone make ({able}), got {name}.")
     result = json_of(folder / "result.json", f"a result of {name}")
-    if result.get("item") != name or not isinstance(result.get("rows"), list):
-        raise InfoFlowError(f"expected a result of {name} in {folder}, got one of {result.get('item')!r}.")
-    said, figures = item.told(result["rows"])
-    remarks = list(dict.fromkeys([*result["remarks"], *said]))
-    outcome = Outcome(result["columns"], result["rows"], remarks=remarks)
-    result |= {"remarks": remarks, "figures": draw(figures, folder), "redrawn": provenance()}
+    if not isinstance(result, dict) or result.get("item") != name or not isinstance(result.get("rows"), list):
+        asked = result.get("item") if isinstance(result, dict) else None
+        raise InfoFlowError(f"expected a result of {name} in {folder}, got one of {asked!r}.")
+    try:
+        said, figures = item.told(result["rows"])
+        remarks = [printable(remark) for remark in dict.fromkeys([*result["remarks"], *said])]
+        table = markdown(Outcome(result["columns"], result["rows"], remarks=remarks))
+        heading = f"# {item.title} ({printable(result['preset'])})"
+        drawn = draw(figures, folder)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # rows of anybody's
+        raise InfoFlowError(f"expected rows as {name} writes them in {folder}, got others ({error!r}).") from None
+    result |= {"remarks": remarks, "figures": drawn, "redrawn": provenance()}
     write_json(folder / "result.json", result)
-    write_text(folder / "table.md", f"# {item.title} ({result['preset']})\n\n{markdown(outcome)}")
+    write_text(folder / "table.md", f"{heading}\n\n{table}")
     return result
 
 
