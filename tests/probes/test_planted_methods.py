@@ -162,7 +162,8 @@ def test_trace_gives_the_sets_of_a_network_without_circuits(tmp_path) -> None:
     asked = [(a, b) for a, b in zip(truth, said, strict=False) if a is not None]
     assert len(asked) > 12
     assert np.mean([a == b for a, b in asked]) > 0.9
-    assert found.keys() == {token_sets.TRACE, *token_sets.NAMES.values()}
+    assert found.keys() == {token_sets.TRACE, token_sets.SHARES, *token_sets.NAMES.values()}
+    assert (found[token_sets.SHARES].max(1) == 1).all()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("onnxruntime") is None, reason="needs the onnx extra")

@@ -1,7 +1,9 @@
 """Which tokens does the output hold: a score for every token of every document, by `iflow.trace` and by proxies.
 
-Sets follow from a threshold: for `iflow.trace` on its effects (Sobol indices, attention held), for the proxies
-(`probes.proxies`) on the share of the document's largest score.
+Sets follow from a threshold: for `iflow.trace` on its effects (Sobol indices, attention held), for all others on the
+share of the document's largest score: the proxies (`probes.proxies`), and the effects again (SHARES). With attention
+held, an effect can be hundreds of times the variance of the output (a token of the closest pair moves away and stays
+chosen), and a bound in units of that variance then lets in tokens with a thousandth of the others' effect.
 """
 
 import numpy as np
@@ -16,7 +18,7 @@ from infoflow.probes.proxies import proxies
 from infoflow.probes.record import Batch
 from infoflow.probes.rerun import Rerun
 
-TRACE = "infoflow: trace"
+TRACE, SHARES = "infoflow: trace", "infoflow: trace, of the largest"
 NAMES = {"argmax": "attention argmax", "rollout": "rollout", "flow": "attention flow", "gradient": "gradient x input"}
 DRAWS = 8
 DOCUMENTS = 24
@@ -27,7 +29,8 @@ def scores(network: PlantedNetwork) -> dict[str, Float[np.ndarray, "documents T"
     X, model = network.X[:DOCUMENTS], network.model
     flows = measured_sets(model, X, law=network.X, draws=DRAWS, selection=False, interior=False, threshold=0.01)
     assert isinstance(flows, MeasuredFlows)
-    found = {TRACE: np.stack([flow.content.output for flow in flows.flows])}
+    effects = np.stack([flow.content.output for flow in flows.flows])
+    found = {TRACE: effects, SHARES: effects / effects.max(1, keepdims=True).clip(min=1e-30)}
     rows: dict[str, list[np.ndarray]] = {name: [] for name in NAMES}
     documents = apart([Batch({"X": X})])
     law = law_of(model, documents, None, 0)
