@@ -60,8 +60,8 @@ def test_the_same_seed_draws_the_same_cells() -> None:
 
 def test_the_calibration_that_ships_is_that_of_the_recorded_cells() -> None:
     shipped = calibrated()
-    recorded = {json.loads(line)["name"]: json.loads(line)
-                for line in (ROOT / "results/forecast/calibration.jsonl").read_text().splitlines()}  # fmt: skip
+    recorded = {json.loads(line)["name"]: json.loads(line) for name in ("calibration", "registered")
+                for line in (ROOT / f"results/forecast/{name}.jsonl").read_text().splitlines()}  # fmt: skip
     assert len(shipped.cells) == len(recorded)
     for cell in shipped.cells:
         median = np.median([run["test"] for run in recorded[cell["name"]]["full"]])
@@ -75,8 +75,8 @@ def test_a_family_left_out_is_not_seen() -> None:
     names = ["odd" if i >= 50 else f"t{i // 10}" for i in range(60)]
     errors[50:] = 0.0
     quantities[50:] += 3.0
-    quantities[:, NAMES.index("least floor")] -= 10.0  # no floor that would be believed
-    misses = Calibration(quantities, errors, np.array(names)).misses
+    quantities[:, NAMES.index("floor")] -= 10.0  # no floor that would be believed
+    misses = Calibration(quantities, errors, np.array(names), NAMES).misses
     assert (misses[50:] > 1.0).all()
     assert np.abs(misses[:50]).max() < 1.0
 
@@ -86,11 +86,27 @@ def test_intervals_cover_what_they_say_when_families_differ() -> None:
     rng = np.random.default_rng(1)
     families = np.repeat(np.arange(10), 30)
     quantities = rng.normal(size=(300, len(NAMES)))
-    quantities[:, NAMES.index("least floor")] -= 10.0
+    quantities[:, NAMES.index("floor")] -= 10.0
     errors = quantities[:, 5] - 4.0 + rng.normal(size=10)[families] + 0.1 * rng.normal(size=300)
-    found = Calibration(quantities, errors, families.astype(str))
+    found = Calibration(quantities, errors, families.astype(str), NAMES)
     assert 0.72 <= found.coverage() <= 0.9
     assert found.widening() >= 0.9
+
+
+def test_a_large_floor_is_taken_at_its_word() -> None:
+    """Cells that ended far below: the forecast goes to the floor as it grows, and not at all below a hundredth."""
+    rng = np.random.default_rng(2)
+    quantities, errors = rng.normal(size=(40, len(NAMES))), np.full(40, -4.0)
+    quantities[:, NAMES.index("floor")] -= 10.0
+    model = Calibration(quantities, errors, np.repeat(["a", "b"], 20), NAMES).model()
+    row = np.zeros((4, len(NAMES)))
+    row[:, NAMES.index("floor")] = -3.0, -2.0, -0.3, -0.3
+    row[3, NAMES.index("one layer")] = row[3, NAMES.index("mlp encoder")] = 1.0
+    none, small, large, encoded = model(row)
+    assert none == pytest.approx(-4.0, abs=0.2)
+    assert small == pytest.approx(-4.0, abs=0.2)
+    assert large == pytest.approx(0.7 * -0.3 + 0.3 * -4.0, abs=0.1)
+    assert encoded == pytest.approx(large + 0.7 * np.log10(0.8), abs=0.1)
 
 
 def test_a_pilot_joins_the_theory() -> None:

@@ -102,3 +102,17 @@ def test_the_command_scores_another_registration_by_its_name(tmp_path: Path) -> 
     assert CliRunner().invoke(cli, words).exit_code != 0
     found = CliRunner().invoke(cli, [*words, "--part", "second"])
     assert json.loads(found.output)["untrained"] == 24
+
+
+def test_cells_forecast_again_are_scored_by_what_the_other_registration_trained(tmp_path: Path) -> None:
+    registration(tmp_path, trained=20)
+    for suffix in (".json", "_floors.jsonl", "_calibration.json"):
+        (tmp_path / f"again{suffix}").write_text((tmp_path / f"registered{suffix}").read_text())
+    listed = json.loads((tmp_path / "again.json").read_text())
+    for source, trained in (("registered", 20), ("nobody", 0)):
+        (tmp_path / "again.json").write_text(json.dumps(listed | {"trained_in": source}))
+        assert judged(tmp_path, "again")["trained"] == trained
+    for wrong in ("../registered", 3, None):
+        (tmp_path / "again.json").write_text(json.dumps(listed | {"trained_in": wrong}))
+        with pytest.raises(InfoFlowError, match="trained_in"):
+            judged(tmp_path, "again")

@@ -101,8 +101,9 @@ def judged(folder: Path, name: str = "registered") -> dict[str, Any]:
         "goals": {label: _goals(table[label][0], goals) for label, goals in GOALS.items() if label in table},
         "coverage": round(float(np.mean(inside)), 3),
         "worst": _worst(found),
-        "cells": [{"name": each.entry["name"], "family": each.cell.family, "forecast": each.entry["nmse"],
-                   "low": each.entry["low"], "high": each.entry["high"], "trained": 10**each.error}
+        "cells": [{"name": each.entry["name"], "family": each.cell.family, "target": each.cell.target.spelling,
+                   "forecast": each.entry["nmse"], "low": each.entry["low"], "high": each.entry["high"],
+                   "trained": 10**each.error}
                   for each in found],
     }  # fmt: skip
 
