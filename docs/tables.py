@@ -134,8 +134,8 @@ def headlines() -> str:
             f"{theory.spearman:.2f}, {theory.median_factor:.1f} (a regression on a pilot of 5% of the steps and sizes: "
             + " and ".join(f"{pilot['spearman']:.2f}, {pilot['median_factor']:.1f}" for pilot in pilots)
             + " on the two registrations)",
-            f"forecasts committed first; the {theory.cells} cheapest of {sum(t['registered'] for t in tests)} cells are "
-            "trained, families of targets that the forecasts were not calibrated on",
+            f"forecasts committed first; the {theory.cells} cheapest of {sum(t['registered'] for t in tests)} cells "
+            "are trained, families of targets that the forecasts were not calibrated on",
             "`infoflow reproduce forecast/test [--part second]`",
         ],
         [
