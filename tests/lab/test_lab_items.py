@@ -11,8 +11,10 @@ from infoflow import targets
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.lab.item import LAST, TEST, VALIDATION, Context, Outcome, cell, markdown, printed
+from infoflow.lab.papers.head_count.synthetic import item as synthetic
 from infoflow.lab.papers.infoflow.recovery.item import spans
 from infoflow.lab.papers.infoflow.table12.item import plan
+from infoflow.lab.papers.softmax_attention.figure4 import item as figure4
 from infoflow.lab.registry import ITEMS, find
 from infoflow.lab.reproduce import reproduce
 from infoflow.lab.sweep import measured_on, reported
@@ -159,6 +161,19 @@ def test_no_number_is_of_samples_that_chose_it_where_that_can_be_helped(
     result = Result(**values, **more, stacked=1, choice={})
     assert reported(result) == number
     assert measured_on([result, result]) == words
+
+
+def test_pieces_of_softmax_figure_4_and_the_long_widths(tmp_path: Path) -> None:
+    """A head count at a time, all of them the part; the widths at T = 128 are apart from those at T = 32."""
+    heads = [("H", H) for H in (1, 2, 4, 8, 16, 32)]
+    assert list(figure4.plan(Context("paper", tmp_path, parts=("H:2", "H:32")))) == [("H", 2), ("H", 32)]
+    assert list(figure4.plan(Context("paper", tmp_path, parts=("H",)))) == heads
+    assert list(figure4.plan(Context("paper", tmp_path)))[6:] == heads
+    long = synthetic.plan(Context("paper", tmp_path, parts=("widths, T=128",)))
+    assert {T for T, _, _ in long} == {128}
+    assert {N for _, _, N in long} == {16, 32, 64, 128, 256}
+    assert set(long) <= set(synthetic.plan(Context("paper", tmp_path)))
+    assert not set(long) & set(synthetic.plan(Context("paper", tmp_path, parts=("widths",))))
 
 
 def test_a_piece_of_table_12_is_one_cell() -> None:

@@ -11,17 +11,20 @@ PAPER = schedule(epochs=3, batch=32, lr=1e-3)
 BEST = PAPER.with_(epochs=10, lr=3e-3, schedule="cosine")
 QUICK = schedule(epochs=8, batch=32, lr=1e-2)
 SEEDS = range(1234, 1244)
+HEADS = (1, 2, 4, 8, 16, 32)
+PIECES = tuple(f"H:{H}" for H in HEADS)  # a head count at a time
 HARDLY = 0.8  # of the mean predictor's error: above it a model hardly beats the mean
 
 
 def plan(context: Context) -> dict[tuple[str, int], Sequences]:
     """p sweep: n = 10, hidden 16, 8 heads; H sweep: n = 20, hidden 32, p = 20."""
     ps: tuple[int, ...] = (10, 14, 20) if context.quick else (10, 12, 14, 16, 18, 20)
-    heads: tuple[int, ...] = (1, 8, 32) if context.quick else (1, 2, 4, 8, 16, 32)
+    heads: tuple[int, ...] = (1, 8, 32) if context.quick else HEADS
     count = 1_000 if context.quick else 50_000
     cells = {("p", p): Sequences(n=10, p=p, H=8, hidden=16, count=count) for p in ps}
     cells |= {("H", H): Sequences(n=20, p=20, H=H, hidden=32, count=count) for H in heads}
-    return {cell: task for cell, task in cells.items() if not context.parts or cell[0] in context.parts}
+    asked = {(sweep, value): {sweep, f"{sweep}:{value}"} for sweep, value in cells}
+    return {cell: task for cell, task in cells.items() if not context.parts or asked[cell] & set(context.parts)}
 
 
 def run(context: Context) -> Outcome:
@@ -124,5 +127,5 @@ ITEM = Item(
     judge=judge,
     compared=Compared(("sweep", "value"), "MSE", "published", "std"),
     scored="the test fifth after the last step: nothing is chosen on it",
-    parts=("p", "H"),
+    parts=("p", "H", *PIECES),
 )
