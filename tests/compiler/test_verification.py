@@ -205,6 +205,14 @@ def test_the_smallest_eps_still_holds_when_it_is_read_back(bound, arch):
     assert 0 < served < 5
 
 
+@pytest.mark.parametrize("bound", [1, None])
+@pytest.mark.parametrize("eps", [1.0, 4.0, 100.0])
+def test_the_largest_eps_still_holds_when_it_is_read_back(bound, eps):
+    """Where almost any rule would do, none is taken so near its circle of convergence that reading finds no bound."""
+    network = iflow.build("pairwise_max:D=1,d=1", 4, eps, weight_bound=bound)
+    assert certify(network, seconds=0.0, balls=False).holds
+
+
 def test_a_constant_off_by_more_than_rounding_is_named():
     network, target, T, _ = made("chain")
     assert bound_of(network, target, T).violations == []
