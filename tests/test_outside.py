@@ -552,3 +552,29 @@ def test_quantities_of_a_foreign_benchmark_are_checked(tmp_path: Path) -> None:
         save_file({"X": torch.zeros(1, 2, 1)}, path, metadata={"quantities": said})
         with pytest.raises(InfoFlowError):
             _ = PlantedNetwork(0, tmp_path, False).asked
+
+
+DRAW = {"targets": 1, "seed": 1}
+NAME = "test-1-0-0"  # the first cell of that draw
+
+
+@pytest.mark.parametrize(
+    ("listed", "trained"),
+    [
+        ([1], "{}"),
+        ({"draw": {**DRAW, "targets": 10**9}, "cells": []}, ""),
+        ({"draw": {**DRAW, "seed": -1}, "cells": []}, ""),
+        ({"draw": DRAW, "cells": 5}, ""),
+        ({"draw": DRAW, "cells": []}, "[1]"),
+        ({"draw": DRAW, "cells": [{"name": NAME}] * 5}, json.dumps({"name": NAME, "full": []})),
+        ({"draw": DRAW, "cells": [{"name": NAME}] * 5}, json.dumps({"name": NAME, "full": [{"test": -1}]})),
+    ],
+)
+def test_registered_forecasts_of_others_are_checked(tmp_path: Path, listed: Any, trained: str) -> None:
+    from infoflow.forecasts.registered_report import write_report
+
+    (tmp_path / "registered.json").write_text(json.dumps(listed))
+    (tmp_path / "registered.jsonl").write_text(trained)
+    with pytest.raises(InfoFlowError):
+        write_report(tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from infoflow.architecture import Architecture
+from infoflow.arguments import integer
 from infoflow.errors import InfoFlowError
 from infoflow.forecasts import families, flops
 from infoflow.forecasts.cells import Cell, draw_cells
@@ -32,6 +33,7 @@ GOALS = {
 }
 COVERED = (0.72, 0.88)
 VERDICTS = {"constructed": 0.0, "open": 1.0, "proved hard": 2.0}
+MOST_TARGETS = 10_000  # that a registration may have drawn
 FEWEST = 5  # trained cells before anything is scored
 SMALLER = {"quarter_T": "the same cell at a quarter of T, trained", "quarter_width": "... at a quarter of the width"}
 
@@ -61,12 +63,11 @@ def read(folder: Path, name: str) -> tuple[dict[str, Any], list[Trained]]:
             f"expected the name of a registration as trained_in in {folder}/{name}.json, got {source!r}."
         )
     trained = folder / f"{source}.jsonl"
-    rows = {}
-    if trained.exists():
-        rows = {row["name"]: row for row in _lines(trained, "trained cells")}
+    lines = _lines(trained, "trained cells") if trained.exists() else []
     try:
-        draw = listed["draw"]
-        cells = {cell.name: cell for cell in draw_cells("test", families.TEST, draw["targets"], draw["seed"])}
+        rows = {row["name"]: row for row in lines}
+        count, seed = integer("targets", listed["draw"]["targets"], 1, MOST_TARGETS), listed["draw"]["seed"]
+        cells = {cell.name: cell for cell in draw_cells("test", families.TEST, count, integer("seed", seed, 0))}
         found = [Trained(cells[entry["name"]], entry, rows[entry["name"]])
                  for entry in listed["cells"] if entry["name"] in rows]  # fmt: skip
     except (KeyError, TypeError) as error:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from infoflow.errors import InfoFlowError
 from infoflow.files import write_json, write_text
 from infoflow.forecasts.registered import COVERED, judged
 from infoflow.provenance import provenance
@@ -16,9 +17,17 @@ ABSENT = ("learned extrapolators (LC-PFN, ifBO's FT-PFN): neither package carrie
 
 def write_report(data: Path, out: Path, name: str = "registered") -> dict[str, Any]:
     """Score what is trained and write everything into `out`."""
-    found = judged(data, name)
+    try:
+        found = judged(data, name)
+        table = report(found)
+    except InfoFlowError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # of anybody's folder
+        raise InfoFlowError(
+            f"expected forecasts and trained cells of {name} in {data}, got others ({error!r})."
+        ) from None
     write_json(out / "result.json", {"version": 1, **found, "absent": list(ABSENT), "provenance": provenance()})
-    write_text(out / "table.md", report(found))
+    write_text(out / "table.md", table)
     if found["cells"]:
         save(scatter(found["cells"]), out / "forecast_against_trained")
         save(cost_figure(found["rows"]), out / "accuracy_against_cost")
