@@ -107,7 +107,7 @@ class KeyBias(torch.nn.Module):
 
     def __init__(self, bias: float) -> None:
         super().__init__()
-        self.tokens, self.first, self.last = (torch.nn.Linear(1, 1) for _ in range(3))
+        self.tokens, self.first, self.last = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
         self.attention = torch.nn.MultiheadAttention(1, 1, batch_first=True)
         self.double()
         with torch.no_grad():
@@ -120,7 +120,8 @@ class KeyBias(torch.nn.Module):
     def forward(self, X: torch.Tensor) -> torch.Tensor:
         e = self.tokens(X)
         cls = self.cls.expand(len(X), 1, 1)
-        return self.last(self.first(self.attention(cls, e, e, need_weights=False)[0]))[:, 0, 0]
+        found: torch.Tensor = self.last(self.first(self.attention(cls, e, e, need_weights=False)[0]))[:, 0, 0]
+        return found
 
 
 @pytest.mark.parametrize("bias", [0.0, 1e3, 1e9, 1e13])
