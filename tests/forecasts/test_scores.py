@@ -112,6 +112,12 @@ def test_cells_forecast_again_are_scored_by_what_the_other_registration_trained(
     for source, trained in (("registered", 20), ("nobody", 0)):
         (tmp_path / "again.json").write_text(json.dumps(listed | {"trained_in": source}))
         assert judged(tmp_path, "again")["trained"] == trained
+    later = [entry | {"nmse": 1.0} for entry in listed["cells"]]
+    (tmp_path / "again.json").write_text(json.dumps(listed | {"trained_in": "registered", "cells": later}))
+    for names, first in ((("registered", "again"), True), (("again", "registered"), False)):
+        both = judged(tmp_path, *names)  # each cell once, with the forecast of the registration named first
+        assert (both["registered"], both["trained"]) == (24, 20)
+        assert (both["rows"][0]["median_factor"] == pytest.approx(1.2)) == first
     for wrong in ("../registered", 3, None):
         (tmp_path / "again.json").write_text(json.dumps(listed | {"trained_in": wrong}))
         with pytest.raises(InfoFlowError, match="trained_in"):

@@ -76,8 +76,8 @@ def command(
 def _registered(folder: Path, data: Path | None, parts: tuple[str, ...], as_json: bool) -> None:
     from infoflow.forecasts.registered_report import write_report
 
-    if len(parts) > 1 or any(not part.isidentifier() for part in parts):
-        raise InfoFlowError(f"expected one name of a registration in --part, got {', '.join(parts)}.")
+    if any(not part.isidentifier() for part in parts):
+        raise InfoFlowError(f"expected names of registrations in --part, got {', '.join(parts)}.")
     found = write_report(data or Path("results/forecast"), check_folder(folder), *parts)
     if as_json:
         emit(found)

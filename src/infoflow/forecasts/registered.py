@@ -42,6 +42,7 @@ SMALLER = {"quarter_T": "the same cell at a quarter of T, trained", "quarter_wid
 class Trained:
     """One registered cell that was trained: its forecast and what came of it."""
 
+    registration: str
     cell: Cell
     entry: dict[str, Any]
     row: dict[str, Any]
@@ -68,7 +69,7 @@ def read(folder: Path, name: str) -> tuple[dict[str, Any], list[Trained]]:
         rows = {row["name"]: row for row in lines}
         count, seed = integer("targets", listed["draw"]["targets"], 1, MOST_TARGETS), listed["draw"]["seed"]
         cells = {cell.name: cell for cell in draw_cells("test", families.TEST, count, integer("seed", seed, 0))}
-        found = [Trained(cells[entry["name"]], entry, rows[entry["name"]])
+        found = [Trained(name, cells[entry["name"]], entry, rows[entry["name"]])
                  for entry in listed["cells"] if entry["name"] in rows]  # fmt: skip
     except (KeyError, TypeError) as error:
         raise InfoFlowError(
@@ -81,16 +82,22 @@ def _lines(path: Path, what: str) -> list[dict[str, Any]]:
     return [parsed(each, f"{what} in {path}") for each in text(path, what).splitlines()]
 
 
-def judged(folder: Path, name: str = "registered") -> dict[str, Any]:
-    """All that `infoflow reproduce forecast/test` says: the table of all rivals, goals, coverage, the worst misses."""
-    listed, found = read(folder, name)
-    done = {"registered": len(listed["cells"]), "trained": len(found), "untrained": len(listed["cells"]) - len(found)}
+def judged(folder: Path, *names: str) -> dict[str, Any]:
+    """All that `infoflow reproduce forecast/test` says: the table of all rivals, goals, coverage, the worst misses.
+
+    Of several registrations together each cell has the forecast that it was given first.
+    """
+    several = [read(folder, name) for name in names or ("registered",)]
+    listed = {entry["name"] for registration, _ in several for entry in registration["cells"]}
+    found = list({each.entry["name"]: each for _, trained in reversed(several) for each in trained}.values())
+    found.sort(key=lambda each: (each.entry["training_flops"], each.entry["name"]))
+    done = {"registered": len(listed), "trained": len(found), "untrained": len(listed) - len(found)}
     if len(found) < FEWEST:
         return done | {"rows": [], "goals": {}, "coverage": None, "worst": [], "cells": []}
     errors = np.array([each.error for each in found])
     targets = np.array([each.cell.target.spelling for each in found])
     kinds = np.array([each.cell.family for each in found])
-    guesses = _guesses(folder, name, found, errors, targets)
+    guesses = _guesses(folder, found, errors, targets)
     table = {}
     for label, (guess, cost) in guesses.items():
         told = np.isfinite(guess)
@@ -118,7 +125,7 @@ def _goals(scored: Scores, goals: dict[str, float]) -> dict[str, Any]:
 
 
 def _guesses(
-    folder: Path, name: str, found: list[Trained], errors: np.ndarray, targets: np.ndarray
+    folder: Path, found: list[Trained], errors: np.ndarray, targets: np.ndarray
 ) -> dict[str, tuple[np.ndarray, float]]:
     """Forecast and rivals: log10 of the NMSE each expects, and its median cost in 1e9 operations."""
     pilots = {share: np.array([log10(median(each.pilot(share))) for each in found]) for share in ("0.05", "0.017")}
@@ -129,9 +136,7 @@ def _guesses(
     steps = np.array([log10(each.cell.recipe.total_steps) for each in found])
     simple = np.column_stack([sizes, steps, [log10(each.cell.T) for each in found]])
     guesses = {"theory": (np.array([log10(each.entry["nmse"]) for each in found]), theory)}
-    both = _with_pilot(folder, name, found)
-    if both is not None:
-        guesses["theory and pilot"] = (both, theory + costs["0.05"])
+    guesses["theory and pilot"] = (_with_pilot(folder, found), theory + costs["0.05"])
     for share, pilot in pilots.items():
         guesses[f"pilot of {float(share):.1%}, a line (target left out)"] = (line(pilot, errors, targets), costs[share])
     guesses["pilot of 5.0%, a power law through its curve"] = (np.array([_power_law(e) for e in found]), costs["0.05"])
@@ -149,8 +154,8 @@ def _guesses(
     for label, known in _verdict_columns(said).items():
         guesses[f"{label} (target left out)"] = (line(known, errors, targets), 0.0)
     guesses["mean of the target's other cells, trained"] = (others_mean(errors, targets), _others_cost(found, targets))
-    guesses["nearest calibration cell"] = (_nearest(folder, name, found), theory)
-    return guesses | _smaller_guesses(folder, name, found)
+    guesses["nearest calibration cell"] = (_nearest(folder, found), theory)
+    return guesses | _smaller_guesses(folder, found)
 
 
 def _verdict_columns(said: list[Prediction]) -> dict[str, np.ndarray]:
@@ -175,21 +180,27 @@ def _calibration(folder: Path, name: str) -> str:
     return text(folder / f"{name}_calibration.json", "the calibration of a registration")
 
 
-def _with_pilot(folder: Path, name: str, found: list[Trained]) -> np.ndarray | None:
+def _known(folder: Path, found: list[Trained]) -> list[tuple[Trained, Floors, str]]:
+    """Each cell with its registered floors and the calibration of its registration."""
+    names = {each.registration for each in found}
+    floors = {name: _floors(folder, name) for name in names}
+    used = {name: _calibration(folder, name) for name in names}
+    return [(each, floors[each.registration][each.entry["name"]], used[each.registration]) for each in found]
+
+
+def _with_pilot(folder: Path, found: list[Trained]) -> np.ndarray:
     """The forecast of the pilot mode: registered floors and the 5% pilots that were trained with the cells."""
-    floors, used = _floors(folder, name), _calibration(folder, name)
-    made = [from_floors(floors[each.entry["name"]], each.cell.target, each.cell.arch, each.cell.T, each.cell.recipe,
-                        each.pilot("0.05"), used) for each in found]  # fmt: skip
+    made = [from_floors(floors, each.cell.target, each.cell.arch, each.cell.T, each.cell.recipe,
+                        each.pilot("0.05"), used) for each, floors, used in _known(folder, found)]  # fmt: skip
     return np.array([log10(forecast.nmse) for forecast in made])
 
 
-def _nearest(folder: Path, name: str, found: list[Trained]) -> np.ndarray:
+def _nearest(folder: Path, found: list[Trained]) -> np.ndarray:
     from infoflow.forecasts.quantities import quantities
 
-    model, floors = calibrated(text=_calibration(folder, name)), _floors(folder, name)
     guesses = []
-    for each in found:
-        cell, known = each.cell, floors[each.entry["name"]]
+    for each, known, used in _known(folder, found):
+        cell, model = each.cell, calibrated(text=used)
         row = quantities(known, cell.target, cell.arch, cell.T, cell.recipe, model.names)
         guesses.append(model.calibration.errors[model.model.nearest(np.array(row))[0]])
     return np.array(guesses)
@@ -224,10 +235,10 @@ def smaller(cell: Cell, kind: str) -> tuple[Architecture, int]:
     return cell.arch.with_(width=tuple(max(2, w // 4) for w in cell.arch.widths)), cell.T
 
 
-def _smaller_guesses(folder: Path, name: str, found: list[Trained]) -> dict[str, tuple[np.ndarray, float]]:
+def _smaller_guesses(folder: Path, found: list[Trained]) -> dict[str, tuple[np.ndarray, float]]:
     """Of the cells whose smaller ones are trained, nan for the others; nothing where none is."""
-    path = folder / f"{name}_smaller.jsonl"
-    rows = {row["name"]: row for row in _lines(path, "smaller cells")} if path.exists() else {}
+    paths = [folder / f"{name}_smaller.jsonl" for name in {each.registration for each in found}]
+    rows = {row["name"]: row for path in paths if path.exists() for row in _lines(path, "smaller cells")}
     guesses = {}
     for kind, label in SMALLER.items():
         known = [log10(median(row[kind])) if (row := rows.get(e.entry["name"])) else np.nan for e in found]

@@ -15,17 +15,15 @@ if TYPE_CHECKING:
 ABSENT = ("learned extrapolators (LC-PFN, ifBO's FT-PFN): neither package carries its weights, so they were not run",)
 
 
-def write_report(data: Path, out: Path, name: str = "registered") -> dict[str, Any]:
+def write_report(data: Path, out: Path, *names: str) -> dict[str, Any]:
     """Score what is trained and write everything into `out`."""
     try:
-        found = judged(data, name)
+        found = judged(data, *names)
         table = report(found)
     except InfoFlowError:
         raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # of anybody's folder
-        raise InfoFlowError(
-            f"expected forecasts and trained cells of {name} in {data}, got others ({error!r})."
-        ) from None
+        raise InfoFlowError(f"expected forecasts and trained cells in {data}, got others ({error!r}).") from None
     write_json(out / "result.json", {"version": 1, **found, "absent": list(ABSENT), "provenance": provenance()})
     write_text(out / "table.md", table)
     if found["cells"]:
