@@ -3,9 +3,11 @@
 import ast
 import json
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -174,3 +176,17 @@ def test_a_journey_goes_one_way() -> None:
                     used = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
                     later = [name for name in used if order.get(name, -1) > place]
                     assert not later, f"{title}: {path.relative_to(SOURCE)} imports {later}, named after it"
+
+
+@pytest.mark.parametrize("verb", ["build", "fit"])
+def test_no_file_that_a_verb_reaches_is_left_out_of_its_journey(verb: str) -> None:
+    """Those of the journey, of the ones before it, or of what all pass; indexes of rooms have nothing to read."""
+    listed = (SOURCE.parents[1] / "docs" / "design.md").read_text(encoding="utf-8")
+    start, end = listed.index("## Four journeys"), listed.index(f"## A journey: `{verb}`")
+    text = listed[start : listed.index("\n## ", end + 1)]
+    named = {f"infoflow.{name[:-3].replace('/', '.')}" for name in re.findall(r"`((?:\w+/)*\w+\.py)`", text)}
+    named |= {name.replace("infoflow.", "infoflow.train.", 1) for name in named}
+    house: Any = runpy.run_path(str(SOURCE.parents[1] / "benchmarks" / "house.py"))
+    known = house["modules"](SOURCE)
+    reached = house["reached"](verb, house["_home"](verb, known), known)
+    assert {name for name in reached if known[name].name != "__init__.py"} <= named
