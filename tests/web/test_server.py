@@ -199,6 +199,23 @@ def test_only_probes_of_the_chosen_folder_are_shown(tmp_path: Path) -> None:
     assert refused["error"].startswith("expected what infoflow probe writes")
 
 
+COST = {"scope": "head", "layer": 1, "head": 1, "mode": "max", "cost": 0.1, "interval": [0.0, 0.2]}
+
+
+@pytest.mark.parametrize(
+    "forced",
+    [5, "x", [5], {"base": 5}, {"base": {"loss": "x"}}, {"costs": 5}, {"costs": [5]}, {"costs": [{}]},
+     *({"costs": [{**COST, **each}]} for each in ({"cost": "x"}, {"layer": []}, {"interval": 5}, {"cost": 10**400}))],
+)  # fmt: skip
+def test_a_probe_of_other_values_is_one_sentence(tmp_path: Path, forced: Any) -> None:
+    head = {"layer": 1, "head": 1, "label": "max", "scores": {"max": 0.9}, "stability": 1.0}
+    path, asked = tmp_path / "probe.json", {"model": "probe.json"}
+    path.write_text(json.dumps({"heads": [head], "interventions": {"costs": [COST], "base": {"loss": 1.0}}}))
+    assert answered("heads", asked, tmp_path)["answer"]["costs"] == [COST]
+    path.write_text(json.dumps({"heads": [head], "interventions": forced}))
+    assert answered("heads", asked, tmp_path)["error"].startswith("expected what infoflow probe writes")
+
+
 def ask(lane: Lane, verb: str, question: Any, seconds: float = 30.0) -> Any:
     return lane.ask(verb, question, seconds)
 

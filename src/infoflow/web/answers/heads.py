@@ -63,14 +63,19 @@ def _read(path: Path, name: str, meaning: dict[str, str]) -> dict[str, Any]:
         ]
         forced = payload.get("interventions") or {}
         costs = [
-            {key: cost[key] for key in ("scope", "layer", "head", "mode", "cost", "interval")}
-            for cost in forced.get("costs", [])
+            {
+                **{key: str(cost[key]) for key in ("scope", "mode")},
+                **{key: None if cost[key] is None else int(cost[key]) for key in ("layer", "head")},
+                "cost": float(cost["cost"]),
+                "interval": [float(end) for end in cost["interval"]],
+            }
+            for cost in forced.get("costs", [])[:10_000]
         ]
-        unit = str(forced.get("unit", ""))
-    except (KeyError, TypeError, ValueError) as error:
+        unit, loss = str(forced.get("unit", "")), (forced.get("base") or {}).get("loss")
+        loss = None if loss is None else float(loss)
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise InfoFlowError(f"expected what infoflow probe writes in {name}, got another file ({error!r}).") from None
     if not rows:
         raise InfoFlowError(f"expected heads in {name}, got none.")
-    base = forced.get("base") or {}
     return {"model": str(payload.get("model", name)), "heads": rows, "costs": costs, "unit": unit,
-            "loss": base.get("loss"), "patterns": None, "setting": None}  # fmt: skip
+            "loss": loss, "patterns": None, "setting": None}  # fmt: skip
