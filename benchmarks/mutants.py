@@ -296,13 +296,15 @@ def described(mutant: Mutant) -> dict[str, Any]:
 
 
 def survey(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    known, everything = recorded(options.seed), drawn(options.seed)
+    order = everything[: options.mutants]
+    if all(settled(known.get(m.key), "", float("inf")) for m in order):  # killed or explained: no test is asked for
+        write_record(options, everything, known)
+        return json.loads(RESULTS.read_text(encoding="utf-8"))
     for name in WARM:
         importlib.import_module(name)
     calls = json.loads(CALLS.read_text(encoding="utf-8")) if options.known_calls else trace_calls(folder, options.jobs)
     digests = hashlib.sha256(json.dumps({f: calls[f]["digest"] for f in sorted(calls)}).encode()).hexdigest()[:12]
-    known = recorded(options.seed)
-    everything = drawn(options.seed)
-    order = everything[: options.mutants]
     waiting = [m for m in order if not settled(known.get(m.key), digests, options.seconds)][: options.most][::-1]
     free = [Slot(folder / str(i)) for i in range(options.jobs)]
     running: dict[int, tuple[Slot, dict[str, Any]]] = {}

@@ -110,6 +110,16 @@ def test_units_of_a_rule_stay_one_group_when_rounding_decides_which_entry_is_lar
         assert true_error(bundle) <= bundle_error(bundle) == pytest.approx(choice.error, rel=1e-6)
 
 
+@pytest.mark.parametrize("variable", [0, 1])
+def test_units_of_one_variable_alone_are_counted(variable):
+    """Units along y_1 or along y_2 make a square where y_1 y_2 is wanted: neither is taken for a unit at rest."""
+    slopes, bias = np.zeros((2, 2)), rule_bias(2)
+    slopes[:, variable] = 0.4, -0.4
+    bundle = UnitBundle(slopes, np.full(2, bias), np.array([1.0, 1.0]), {(1, 1): 0.25}, (0.3, 0.3), bias)
+    assert len(group(bundle)[0]) == 1
+    assert true_error(bundle) <= bundle_error(bundle)
+
+
 @pytest.mark.parametrize("share", [0.9, 0.99, 0.999])
 def test_a_fan_along_one_direction_has_the_error_of_its_rule(share):
     """Near the circle of convergence Cauchy's tail is most of it."""
