@@ -38,18 +38,19 @@ def resident() -> float:
 
 def planned(count: int) -> dict[str, Any]:
     """Ten widths, four rates, the rest seeds."""
-    before, began = resident(), time.perf_counter()
+    before, began, used = resident(), time.perf_counter(), time.process_time()
     target = parse("d_retrieval:D=4,d=4")
     arches = [Architecture.parse(f"heads=4,4 embed=24,24 width={64 + n}") for n in range(10)]
     recipes = [Recipe(lr=1e-3 * (1 + n)) for n in range(4)]
     runs = [Run(target, arches[n % 10], 16, n // 40, recipes[n // 10 % 4]) for n in range(count)]
-    where = fit._check(runs, "cpu", "local", None, None, None, False)
+    where = fit._check(runs, fit.Resources("cpu", "local", None, None), None, None, False)
     pending = {run.key for run in runs}
     parts = plan(runs, pending, where, None)
     Board(parts, Progress("training", 1))
     return {
         "runs": len(pending),
         "parts": len(parts),
+        "cpu_seconds": time.process_time() - used,
         "seconds": time.perf_counter() - began,
         "mebibytes": resident() - before,
     }

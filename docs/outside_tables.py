@@ -11,7 +11,7 @@ def limits() -> str:
     from infoflow import architecture, cost, errors, reading
     from infoflow.construct.softmax_attention import expression
     from infoflow.nn import config, files
-    from infoflow.probes import folders, stories, texts
+    from infoflow.probes import folders, stories, texts, token_rules
     from infoflow.train import ray
     from infoflow.web import guard, lanes
 
@@ -33,6 +33,8 @@ def limits() -> str:
         ],
         ["a llama2.c tokenizer", _bytes(stories.LARGEST_TOKENIZER), "`stories.LARGEST_TOKENIZER`"],
         ["characters of a line encoded at once", texts.LONGEST_LINE, "`texts.LONGEST_LINE`"],
+        ["letters a tokenizer makes of one", token_rules.LARGEST_GROWTH, "`token_rules.LARGEST_GROWTH`"],
+        ["labels of a foreign model", folders.MOST_LABELS, "`folders.MOST_LABELS`"],
         ["characters of a message", errors.LONGEST, "`errors.LONGEST`"],
         ["a question to the explorer", _bytes(guard.LARGEST_BODY), "`web.guard.LARGEST_BODY`"],
         ["memory of a worker of the explorer", _bytes(max(lanes.MEMORY.values())), "`web.lanes.MEMORY`"],
@@ -45,7 +47,7 @@ def limits() -> str:
 @measured("benchmarks/results/planning.json")
 def planning(payload: Recorded) -> Shown:
     plan = payload["planning"]
-    rows = [[f"planning {plan['runs']:,} runs", f"{plan['seconds']:.1f} s", f"{plan['mebibytes']:.0f} MiB"]]
+    rows = [[f"planning {plan['runs']:,} runs", f"{plan['cpu_seconds']:.1f} s", f"{plan['mebibytes']:.0f} MiB"]]
     rows += [[f"waiting for {row['tasks']:,} tasks", f"{row['cpu_seconds']:.2f} s", ""] for row in payload["waiting"]]
     return ["", "processor time of the caller", "memory above that of the imports"], rows
 
