@@ -14,7 +14,7 @@ from typing import Any
 from tables import ROOT, markdown
 
 from infoflow.errors import InfoFlowError
-from infoflow.lab.item import Item, cell
+from infoflow.lab.item import VALIDATION, Item, cell
 from infoflow.lab.recorded import Results, missing, results_of, survey, verdicts
 from infoflow.lab.registry import ITEMS, find
 
@@ -135,7 +135,9 @@ def _made(result: dict[str, Any]) -> str:
         return f"{parts}Drawn in {result['seconds']:,.0f} s ({machines}; commit {commits})."
     seconds = result["training_seconds"]
     trained = f"{result['models']} models trained on {result['device']}, {seconds:,.0f} s summed over stacks"
-    return f"{parts}{trained} ({machines}; commit {commits}). Measured on {result['scored']}."
+    chose = result["scored"].startswith(VALIDATION)
+    flattered = " **These samples chose what they score, which flatters the numbers**; the notes say by how much."
+    return f"{parts}{trained} ({machines}; commit {commits}). Measured on {result['scored']}.{flattered * chose}"
 
 
 def _tables(item: Item, result: dict[str, Any]) -> str:
