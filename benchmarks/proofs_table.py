@@ -1,13 +1,12 @@
 """The error of trained networks, bounded by general verifiers and by `certify`: one table, made in one run.
 
     python benchmarks/proofs_table.py [--part short|long] [--store out/proofs_table] [--splitting 30] [--seconds 30]
-                                      [--lirpa FOLDER | --again]
+                                      [--lirpa FOLDER]
 
 IBP, CROWN, alpha-CROWN (20 steps) and CROWN with input splitting are auto_LiRPA's, on network - target written as one
 graph, of one layer with the products of `proofs.reduce` already multiplied out, which helps it. `--lirpa` names a
 folder with its source (and one with its own dependencies, after a comma) where it is not installed. Without it those
-columns are empty. `--again` makes the columns of certify anew for one-layer networks whose recorded training error is
-the same number, and keeps the recorded bounds of the others; the file says which run made which (`rivals`).
+columns are empty.
 
 Short sequences are recorded in results/proofs_table.json, those of 64 and 1,024 tokens in results/proofs_long.json.
 """
@@ -15,7 +14,6 @@ Short sequences are recorded in results/proofs_table.json, those of 64 and 1,024
 import argparse
 import copy
 import heapq
-import json
 import math
 import sys
 import time
@@ -209,14 +207,6 @@ def row(network: Any, T: int, options: argparse.Namespace, rivals: bool) -> dict
     return {key: None if value == math.inf else value for key, value in found.items()}  # None: no bound
 
 
-def kept(old: dict[str, Any], made: dict[str, Any]) -> dict[str, Any]:
-    """What was recorded of the same network by others, beside what certify says now."""
-    (same,) = [r for r in old["rows"] if (r["target"], r["T"]) == (made["target"], made["T"])]
-    if same["nmse"] != made["nmse"]:
-        raise SystemExit(f"expected the recorded network {made['target']}, got another one; leave --again out.")
-    return {**same, **made}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=("short", "long"), default="short")
@@ -224,12 +214,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--splitting", type=float, default=30.0)
     parser.add_argument("--lirpa", default="")
-    parser.add_argument("--again", action="store_true", help="Keep the recorded bounds of the other verifiers.")
     options = parser.parse_args()
     sys.path += [str(Path(folder)) for folder in options.lirpa.split(",") if folder]
     warnings.simplefilter("ignore")
     short, version = options.part == "short", None
-    if short and not options.again:
+    if short:
         try:
             import auto_LiRPA
 
@@ -237,26 +226,20 @@ def main() -> None:
         except ImportError:
             pass
     path = RESULTS / ("proofs_table.json" if short else "proofs_long.json")
-    old = json.loads(path.read_text()) if options.again else {}
-    asked = [run for run in runs() if (run.T < 64) == short and not (options.again and run.arch.layers > 1)]
-    results = fit_many(asked, options.store, keep_weights=True)
+    results = fit_many([run for run in runs() if (run.T < 64) == short], options.store, keep_weights=True)
     about = provenance(("numpy", "torch", "scipy"))
     about |= {"command": about["command"].partition(" --lirpa")[0]}
-    made = {"provenance": about, "auto_LiRPA": old.get("auto_LiRPA", version)}
-    if options.again:
-        made |= {"rivals": old.get("rivals", old["provenance"])}
-    made |= {"splitting_seconds": old.get("splitting_seconds", options.splitting), "search_seconds": options.seconds}
+    made = {"provenance": about, "search_seconds": options.seconds}
+    made |= {"auto_LiRPA": version, "splitting_seconds": options.splitting} if short else {}
     rows: list[dict[str, Any]] = []
     for result in results:
         assert result is not None
         network = result.network()
         T = int(network.header["T"])
         for length in (T,) if short else (T, LONGER):
-            found = {**row(network, length, options, version is not None), "nmse": result.best}
-            rows.append(kept(old, found) if options.again else found)
+            rows.append({**row(network, length, options, version is not None), "nmse": result.best})
             print({k: v for k, v in rows[-1].items() if not k.endswith("_seconds")}, flush=True)
-            rest = [r for r in old.get("rows", []) if r["layers"] > 1]
-            write_json(path, {**made, "rows": [*rows, *rest]})
+            write_json(path, {**made, "rows": rows})
 
 
 if __name__ == "__main__":
