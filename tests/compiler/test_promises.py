@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import infoflow as iflow
 from infoflow import targets as it
 from infoflow.certificates.promises import steeper
+from infoflow.cli import cli
+from infoflow.errors import InfoFlowError
 
 
 def outer(lipschitz):
@@ -51,3 +54,19 @@ def test_a_true_constant_is_never_refuted(euclidean):
         rng = np.random.default_rng(seed)
         assert steeper(lambda x: x @ w, X, constant, rng, euclidean=euclidean) is None
     assert "slope" in steeper(lambda x: x @ w, X, 0.5 * constant, np.random.default_rng(0), euclidean=euclidean)
+
+
+def test_the_command_says_on_which_promise_a_bound_rests(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from infoflow.targets import function\n"
+        "F = function(lambda x: abs(x[..., 0, 0] - x[..., 1, 0]), d=1, arity=2, extremum='max', lipschitz=1.0)\n",
+        encoding="utf-8",
+    )
+    words = ["build", f"{file}:F", "-T", "3", "--eps", "1", "--weight-bound", "none", "--out", str(tmp_path)]
+    said = CliRunner().invoke(cli, words, catch_exceptions=False, standalone_mode=False).output
+    assert ", if " in said.splitlines()[0]
+    assert "Lipschitz constant" in said.splitlines()[0]
+    (path,) = tmp_path.glob("*.safetensors")
+    with pytest.raises(InfoFlowError, match="made again from it, got code"):  # --target could not help here
+        iflow.load(path)

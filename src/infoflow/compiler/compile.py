@@ -93,6 +93,7 @@ def report_of(network: Any) -> dict[str, Any]:
         "eps": network.header["eps"],
         "domain": network.header["domain"],
         "inputs": certificate.claim.inputs,
+        "promises": list(certificate.promises),
         "weight_bound": network.header["weight_bound"],
         "rule": network.header["rule"],
         "heads": list(config.heads),
@@ -118,7 +119,8 @@ def report_text(report: dict[str, Any]) -> str:
 
     lines = [
         f"{report['target'] or 'target'}, T={report['T']}: |network - target| <= {report['bound']:.4g} "
-        f"(asked {report['eps']:g}) for {report['inputs']}",
+        f"(asked {report['eps']:g}) for {report['inputs']}"
+        + (f", if {' and '.join(report['promises'])}" if report["promises"] else ""),
         f"  heads={join(report['heads'])} embed={join(report['embed'])} width={join(report['widths'])}"
         + (f" encoder={report['encoder_width']}" if report["encoder_width"] else ""),
         f"  beta={join(report['beta'])}",

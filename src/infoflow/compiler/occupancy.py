@@ -155,6 +155,7 @@ class OccupancyNetwork(nn.Module):
             "parts": self.certificate.parts,
             "arithmetic": self.certificate.arithmetic,
             "inputs": self.certificate.claim.inputs,
+            "promises": list(self.certificate.promises),
         }
 
     def save(self, path: str | Path) -> Path:
@@ -259,13 +260,23 @@ def _transformer(grid: Grid, beta: float, d: int) -> Transformer:
     return network.requires_grad_(False)
 
 
+def remade(spelling: str, kind: str) -> Target:
+    """The target that a file names and its network is made again from; no code runs because a file names it."""
+    if ".py" in spelling:
+        raise InfoFlowError(
+            f"expected a named target in the file of {kind}, which is made again from it, got code ({spelling!r}); "
+            "in Python build the network and certify what build returns."
+        )
+    return parse(spelling)
+
+
 def from_saved(tensors: dict[str, Tensor], header: dict[str, Any]) -> OccupancyNetwork:
     """The loader of kind "occupancy": the target is named in the header, shapes are checked against a fresh grid."""
     keys = {"target": str, "T": int, "eps": float, "domain": list, "per_axis": int, "middle": list, "config": dict}
     for key, kind in keys.items():
         if type(header.get(key)) is not kind:
             raise InfoFlowError(f"expected {key} in the header of an occupancy network, got something else.")
-    target = parse(header["target"])
+    target = remade(header["target"], "an occupancy network")
     eps = asked_of(header)
     assert eps is not None  # a float, as checked above
     network = build_occupancy(target, header["T"], eps, None, header["domain"], None)

@@ -26,11 +26,11 @@ from infoflow.arguments import shown
 from infoflow.certificates import Certificate, asked_of, error_claim
 from infoflow.certificates.attack import starts
 from infoflow.compiler.coverage import expect_float64
+from infoflow.compiler.occupancy import remade
 from infoflow.construct.single_head_plans import ExponentialHead, MemoryPlan, exponential_head, hat_weights, plan_memory
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer, TransformerConfig, files
 from infoflow.nn.transformer import Linear
-from infoflow.targets.named import parse
 from infoflow.targets.target import Target
 
 KINDS = ("memory_head", "exponential_head")
@@ -258,6 +258,7 @@ class SingleHead:
             "parts": self.head.parts,
             "arithmetic": self.certificate.arithmetic,
             "inputs": self.certificate.claim.inputs,
+            "promises": list(self.certificate.promises),
         }
 
     def save(self, path: str | Path) -> Path:
@@ -302,7 +303,7 @@ def _loaded(kind: str, tensors: dict[str, Any], header: dict[str, Any]) -> Singl
         raise InfoFlowError(f"expected target, T and eps in the header of a {kind}, got something else.")
     if units is not None and type(units) is not int:
         raise InfoFlowError(f"expected a whole number of units in the header of a {kind}, got {shown(units)}.")
-    asked = parse(target)
+    asked = remade(target, f"a {kind}")
     first = tensors.get("readout.0.weight")  # Td columns: what is made again is no larger than what the file holds
     if kind == "memory_head" and (first is None or first.ndim != 2 or first.shape[1] != T * asked.dim):
         raise InfoFlowError(f"expected readout.0.weight with T d = {T * asked.dim} columns, found none; it is damaged.")
