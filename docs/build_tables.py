@@ -8,6 +8,8 @@ CERTIFICATES = "benchmarks/results/certificates.json"
 FUZZ = "benchmarks/results/fuzz_files.json"
 REFUTATIONS = "benchmarks/results/refutations.json"
 MUTANTS = "benchmarks/results/mutants.json"
+LIES = "benchmarks/results/lies.json"
+BOUNDS = ("bound", "bound within what was asked", "bound above what was asked")  # the words of the record
 
 
 def _widths(widths: list[int]) -> str:
@@ -27,6 +29,20 @@ def fuzz_files(payload: Recorded) -> Shown:
     memory = f"**all, at most {payload['largest_memory'] / 2**30:.2f} GiB**"
     head = ["damage", "files", "refused", "does not hold", "holds", "false or broken"]
     return head, [*rows, [memory, *totals]]
+
+
+@table
+@measured(LIES)
+def lies(payload: Recorded) -> Shown:
+    """What was said about files made to fool a proof, by kind of network."""
+    names = (("refused",), ("nothing proved",), BOUNDS, ("failed",))
+    rows = [
+        [group, row["files"], *(sum(row.get(word, 0) for word in words) for words in names)]
+        for group, row in sorted(payload["groups"].items())
+    ]
+    totals = [sum(row[column] for row in rows) for column in range(1, len(names) + 2)]
+    head = ["network", "files", "refused", "nothing proved", "a bound, and true", "false or broken"]
+    return head, [*rows, ["**all**", *totals]]
 
 
 @table
