@@ -81,7 +81,13 @@ def _two_values(rng: np.random.Generator, count: int, T: int) -> np.ndarray:
 
 
 @checks("heads.corollary1")
-def corollary_1(size: Size, build: Build = corollary_1_margin, cost: Build = intrinsic) -> list[Finding]:
+def corollary_1(
+    size: Size,
+    build: Build = corollary_1_margin,
+    cost: Build = intrinsic,
+    network: Build = build_network,
+    bound: Build = head_count,
+) -> list[Finding]:
     """The exponent that a second representation would force, at the shortest T the corollary admits and n = 2; and
     what `intrinsic` says of heads and cost against networks that are built and against the proved lower bound."""
     most = times(size, 20, 100)
@@ -89,12 +95,12 @@ def corollary_1(size: Size, build: Build = corollary_1_margin, cost: Build = int
     T, far, rates, others = 256, 0.0, [], 0
     for D in range(1, times(size, 3, 4)):
         target, said = d_retrieval(D=D, d=2, seed=0), cost(D, T)
-        built = [build_network(target, T, eps) for eps in (0.2, 0.2 / 16)]
-        others += sum(network.config.heads != (said.heads,) for network in built)
-        few, many = (sum(int((weights != 0).sum()) for weights in network.parameters()) for network in built)
+        built = [network(target, T, eps) for eps in (0.2, 0.2 / 16)]
+        others += sum(made.config.heads != (said.heads,) for made in built)
+        few, many = (sum(int((weights != 0).sum()) for weights in made.parameters()) for made in built)
         rates.append(math.log(many / few) / math.log(16) / said.exponent(said.heads))
         for h in range(1, D):
-            proved = head_count(target, Architecture(heads=(h,), embed=(2 * h,)), T, 1e-4, 1.0).exponent
+            proved = bound(target, Architecture(heads=(h,), embed=(2 * h,)), T, 1e-4, 1.0).exponent
             far = max(far, abs(float(proved - said.exponent(h))))
     return [
         Finding(f"smallest exponent k, at D = ({least[1]}, {least[2]}), n = 2", float(least[0]), "at least", 14),
