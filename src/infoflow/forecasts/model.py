@@ -13,7 +13,8 @@ of it where one layer reads an MLP encoder, whose trained features do better tha
 logarithms; the floor's weight rises from nothing to WORD between the ends of RISING.
 
 The interval is conformal. A cell's miss is its error less the forecast of a model that never saw its family of targets.
-An interval reaches from the 0.1 to the 0.9 quantile of the misses of the NEAREST cells, times the factor with which
+An interval reaches from the 0.1 to the 0.9 quantile of the misses of the NEAREST cells of its kind (with a floor that
+has its full say, or without one: the former are far easier), times the factor with which
 intervals made without a family cover eight in ten of that family's cells, over all families (`widening`). Two models
 are calibrated: from theory's quantities alone, and with those of a pilot.
 """
@@ -71,7 +72,7 @@ class Calibration:
             out = self.families == family
             model, misses = self.model(~out), self.misses[~out]
             for i in np.flatnonzero(out):
-                found[i] = _ends(misses[model.nearest(self.quantities[i])[:NEAREST]])
+                found[i] = _ends(misses[model.alike(self.quantities[i])])
         return found
 
     def widening(self, kept: np.ndarray | None = None) -> float:
@@ -128,6 +129,15 @@ class Model:
         z = (quantities - self.mean) / self.deviation
         return np.argsort(((self.known - z) ** 2).sum(1), kind="stable")
 
+    def alike(self, quantities: np.ndarray) -> np.ndarray:
+        """The NEAREST cells of the same kind, from whose misses the interval is made."""
+        order = self.nearest(quantities)
+        if "floor" not in self.names:
+            return order[:NEAREST]
+        column = self.names.index("floor")
+        floors = self.known[:, column] * self.deviation[column] + self.mean[column]
+        return order[(floors[order] >= RISING[1]) == (quantities[column] >= RISING[1])][:NEAREST]
+
 
 def _kernel(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     squares = ((a[:, None] - b[None]) ** 2).sum(-1)
@@ -166,9 +176,9 @@ class Calibrated:
     def __call__(self, quantities: list[float]) -> Estimate:
         row = np.array(quantities)
         middle = float(self.model(row[None])[0])
-        alike = self.model.nearest(row)[:NEAREST]
-        low, high = (self.widening * end for end in _ends(self.calibration.misses[alike]))
-        return Estimate(middle, middle + low, min(middle + high, HIGHEST), tuple(int(i) for i in alike[:3]))
+        low, high = (self.widening * end for end in _ends(self.calibration.misses[self.model.alike(row)]))
+        alike = tuple(int(i) for i in self.model.nearest(row)[:3])
+        return Estimate(middle, middle + low, min(middle + high, HIGHEST), alike)
 
 
 def shipped() -> str:
