@@ -157,11 +157,13 @@ def planted_shares(payload: Recorded) -> Shown:
 @measured(TWINS)
 def planted_twins(payload: Recorded) -> Shown:
     """How many jobs of the constructions a trained head does, beside untrained weights of the same shape."""
-    bound, rows = payload["found_from"], []
+    bound, rows = payload["found_from"], list[list[Any]]()
     for family in dict.fromkeys(twin["family"] for twin in payload["twins"]):
         own = [twin for twin in payload["twins"] if twin["family"] == family]
         jobs = [job for twin in own for job in twin["jobs"]]
         found = [sum(job[key] >= bound for job in jobs) for key in ("trained", "untrained")]
         errors = [twin["nmse"] for twin in own if twin["nmse"] is not None]
         rows.append([family, len(own), len(jobs), *found, number(median(errors)) if errors else ""])
+    sums = [sum(row[column] for row in rows) for column in (2, 3, 4)]
+    rows.append(["together", f"{payload['finished']} of {payload['asked']} asked", *sums, ""])
     return ["family", "twins", "heads of the construction", "found by training", "by chance", "median NMSE"], rows
