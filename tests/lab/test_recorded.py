@@ -157,6 +157,19 @@ def test_judges_say_no(tmp_path: Path) -> None:
     assert said("infoflow/recovery", recovery) == {False}
 
 
+@pytest.mark.parametrize(("epochs", "sooner"), [((90, 40, 30), True), ((30, 50, 30), False), ((30, None, 20), None)])
+def test_depth_that_does_not_learn_sooner_is_called_that(epochs: tuple[int | None, ...], sooner: bool | None) -> None:
+    """A depth that never got there says nothing of the order."""
+    names = ("ceiling: the word alone", "ceiling: the word and its sentence's multiset")
+    ceilings = zip(names, (0.9, 1.0), strict=True)
+    rows: list[dict[str, Any]] = [{"what": name, "accuracy": value} for name, value in ceilings]
+    rows += [{"what": f"trained, {layers}", "accuracy": 0.99, "epochs to 0.99": epoch}
+             for layers, epoch in zip(("1 layer", "3 layers", "6 layers"), epochs, strict=True)]  # fmt: skip
+    found = find("rank_one/figure1").judge({"rows": rows, "preset": "paper"})
+    assert found["Figure 1"].holds
+    assert (found["Figure 1, depth"].holds if "Figure 1, depth" in found else None) is sooner
+
+
 @pytest.mark.parametrize(("share", "hardly"), [(0.9, True), (0.2, False)])
 def test_a_trend_among_models_that_hardly_beat_the_mean_is_called_that(share: float, hardly: bool) -> None:
     rows = [{"sweep": "p", "value": p, "MSE": 10 * s, "mean predictor": 10.0, "linear regression": 2.0}

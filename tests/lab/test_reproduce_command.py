@@ -24,7 +24,7 @@ PAPERS = {
     "head_count": ["slides, figure (a)", "slides, figure (b)", "slides, text retrieval (a)",
                    "slides, text retrieval (b)"],
     "softmax_attention": ["Figure 2", "Figure 3", "Figure 4"],
-    "rank_one": ["Figure 1"],
+    "rank_one": ["Figure 1", "Figure 1, depth"],
 }  # fmt: skip
 
 
