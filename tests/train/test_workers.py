@@ -9,7 +9,7 @@ from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError, JobError
 from infoflow.targets import pairwise_max
 from infoflow.train.fit import Recipe, Run, fit_many
-from infoflow.train.tasks import Drawn, named_task, tokens
+from infoflow.train.tasks import DrawnTask, named_task, tokens
 
 SHORT = Recipe(samples=16, validation=8, batch=4, epochs=2, dtype="float64")
 RUNS = [
@@ -24,9 +24,9 @@ RUNS = [
 # A module that worker processes find, too: they are given the caller's sys.path.
 MODULE = """
 import os
-from infoflow.train.tasks import Drawn, tokens
+from infoflow.train.tasks import DrawnTask, tokens
 
-class Deadly(Drawn):
+class Deadly(DrawnTask):
     def __init__(self):
         super().__init__("deadly", 4, tokens(2, 2), None)
 
@@ -61,7 +61,7 @@ def test_a_worker_that_dies_is_one_sentence(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_what_cannot_be_given_to_a_worker_is_one_sentence() -> None:
-    task = Drawn("mine", 4, tokens(2, 2), lambda generator, count, held: None)  # type: ignore[arg-type, return-value]
+    task = DrawnTask("mine", 4, tokens(2, 2), lambda generator, count, held: None)  # type: ignore[arg-type, return-value]
     with pytest.raises(InfoFlowError, match="expected a task that a worker can be given, mine cannot"):
         fit_many([Run(task, Architecture((1,), (2,)), recipe=SHORT)], workers=1)
 
