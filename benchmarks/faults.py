@@ -183,7 +183,9 @@ def patiently(start: Callable[[], Any]) -> Any:
         except Exception as error:
             if "timed out during startup" not in str(error):
                 raise
-    raise SystemExit("expected Ray to start a node within 30 s, it did not in twenty tries; give it a less busy machine.")
+    raise SystemExit(
+        "expected Ray to start a node within 30 s, it did not in twenty tries; give it a less busy machine."
+    )
 
 
 class Trials:
