@@ -10,7 +10,6 @@ import shlex
 import sys
 from collections.abc import Callable
 from functools import wraps
-from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ Shown = tuple[list[str], list[list[Any]]]  # head and rows
 REGISTRATIONS = {
     "first": "first",
     "second": "second",
-    "third (the second's cells not trained by then)": "third",
+    "third": "third",
     "first and second": "test",
 }
 MARK = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -347,16 +346,26 @@ def forecast_registrations() -> str:
     """Each registration from theory alone: version 1, 2 and 3 of the model."""
     head = ["registration", "cells trained", "Spearman", "within a target", "median factor",
             "nine in ten within", "within 5", "interval covers"]  # fmt: skip
-    rows = []
-    for name, folder in REGISTRATIONS.items():
-        payload = recorded(f"results/forecast/{folder}/result.json")
-        found = next(row for row in payload["rows"] if row["from"] == "theory")
-        low, high = found["spearman_band"]
-        within = "" if isnan(found["within_target"]) else f"{found['within_target']:.2f}"
-        rows.append([name, f"{payload['trained']} of {payload['registered']}",
-                     f"{found['spearman']:.2f} ({low:.2f} to {high:.2f})", within, found["median_factor"],
-                     found["factor_at_90"], f"{found['within_5']:.0%}", f"{payload['coverage']:.0%}"])  # fmt: skip
+    cells = {name: recorded(f"results/forecast/{folder}/result.json") for name, folder in REGISTRATIONS.items()}
+    rows = [[name, f"{found['trained']} of {found['registered']}", *_scores(found["cells"])]
+            for name, found in cells.items()]  # fmt: skip
+    again = {cell["name"] for cell in cells["third"]["cells"]}
+    same = [cell for cell in cells["second"]["cells"] if cell["name"] in again]
+    rows.insert(3, ["second, on the third's cells", f"{len(same)}", *_scores(same)])
     return markdown(head, rows)
+
+
+def _scores(cells: list[Recorded]) -> list[Any]:
+    import numpy as np
+
+    from infoflow.forecasts.scores import score
+
+    logs = (np.log10([cell[name] for cell in cells]) for name in ("forecast", "trained"))
+    found = score(*logs, *(np.array([cell[name] for cell in cells]) for name in ("target", "family")))
+    low, high = found.spearman_band
+    covered = np.mean([cell["low"] <= cell["trained"] <= cell["high"] for cell in cells])
+    return [f"{found.spearman:.2f} ({low:.2f} to {high:.2f})", f"{found.within_target:.2f}", found.median_factor,
+            found.factor_at_90, f"{found.within_5:.0%}", f"{covered:.0%}"]  # fmt: skip
 
 
 @table
