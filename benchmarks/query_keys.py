@@ -37,7 +37,7 @@ from infoflow.train.recipe import Recipe
 from infoflow.train.store import Store
 
 RESULTS = Path(__file__).parent / "results"
-RECORDED = Path(__file__).parents[1] / "results" / "infoflow" / "recovery" / "store"
+RECORDED = Path(__file__).parents[1] / "results" / "infoflow" / "recovery" / "best" / "store"
 TRIED = ((1e-2, 1.0), (3e-3, 1.0), (6e-3, 5.0), (3e-3, 10.0), (1e-3, 30.0))  # rate, multiple for queries and keys
 
 
