@@ -1,8 +1,8 @@
 """An attack on trained one-layer networks that shares no code with `certify`: what a proved bound must stay above.
 
-A sequence is K tokens of the box with counts that sum to T; it is climbed as K d numbers, whatever T is. Network and
-target are written here again, from the stored tensors and from the target's spelling, so a wrong formula in
-`infoflow.proofs` is not repeated. Half of the time a population is drawn anew, half of it comes from the best so far,
+A sequence is K tokens of the box with counts that sum to T; it is climbed as K d numbers, whatever T is. The network is
+written here again from the stored tensors, so a wrong formula in `infoflow.proofs` is not repeated; the target is the
+house's own function. Half of the time a population is drawn anew, half of it comes from the best so far,
 moved a little, with other counts: projected Adam with a falling step, both signs of the error, many at once. The
 error that is returned is that of the network itself in float64, on the whole sequence of T tokens.
 """

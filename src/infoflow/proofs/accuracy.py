@@ -28,6 +28,7 @@ from infoflow.certificates import Certificate, Claim, stated_limit
 from infoflow.certificates.rules import UNIT
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer
+from infoflow.proofs.reduce import ARITHMETIC, ASSUMPTIONS
 from infoflow.proofs.tabled import Groups, Tabled, ends, margins, tabled
 
 GROUP_BYTES = 200  # of a group of sequences while it is made
@@ -215,8 +216,8 @@ def certify_accuracy(
     certificate = Certificate(
         Claim("accuracy on the largest token", asked, over, least=True),
         share.right,
-        "counts in integers, margins in float64 with rounding allowance",
-        ("IEEE float64, round to nearest, exp, erf and tanh within 4 units in the last place", "sums in any order"),
+        f"counts in integers, margins in {ARITHMETIC}",
+        ASSUMPTIONS,
         measured={"accuracy at most": share.at_most, "groups": float(share.groups)},
         seconds=time.monotonic() - begin,
     )

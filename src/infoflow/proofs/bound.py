@@ -77,7 +77,7 @@ class Space:
     cuts: Cuts
     directions: Float[np.ndarray, "hd hd"]  # columns
     along: Float[np.ndarray, "units hd"]  # w_j' directions
-    stray: Float[np.ndarray, " units"]  # |w_j' m - (w_j' directions)(directions' m)| over the box
+    beyond: Float[np.ndarray, " units"]  # |w_j' m - (w_j' directions)(directions' m)| over the box
 
     @cached_property
     def ends(self) -> tuple[np.ndarray, np.ndarray]:
@@ -119,8 +119,8 @@ def space_of(reduced: Reduced, cuts: Cuts, low: np.ndarray, high: np.ndarray) ->
     along = reduced.weight @ directions
     largest = np.maximum(np.abs(lows), np.abs(highs))
     off = np.abs(reduced.weight - along @ directions.T)
-    stray = (off + 1e-14 * (np.abs(along) @ np.abs(directions).T + np.abs(reduced.weight))) @ largest
-    return Space(reduced, lows, highs, cuts, directions, along, stray + 1e-14 * np.abs(reduced.bias))
+    beyond = (off + 1e-14 * (np.abs(along) @ np.abs(directions).T + np.abs(reduced.weight))) @ largest
+    return Space(reduced, lows, highs, cuts, directions, along, beyond + 1e-14 * np.abs(reduced.bias))
 
 
 def problems(reduced: Reduced, bracketed: Bracketed) -> list[Problem]:
@@ -189,8 +189,8 @@ def _ranges(space: Space, lo: np.ndarray, hi: np.ndarray) -> tuple[np.ndarray, n
     mid, reach = space.along @ centre, np.abs(space.along) @ radius
     wide = np.abs(r.weight) @ (0.5 * (space.high - space.low))
     box = r.weight @ (0.5 * (space.high + space.low))
-    low = np.maximum(mid - reach - space.stray, box - wide - space.stray) + r.bias
-    high = np.minimum(mid + reach + space.stray, box + wide + space.stray) + r.bias
+    low = np.maximum(mid - reach - space.beyond, box - wide - space.beyond) + r.bias
+    high = np.minimum(mid + reach + space.beyond, box + wide + space.beyond) + r.bias
     return low, np.maximum(low, high)
 
 

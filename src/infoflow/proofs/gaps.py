@@ -33,7 +33,7 @@ def gap(r: Vector, q: Vector, ratio: float, widths: Vector, query_error: Vector 
     """G for direction r, query q and n = ratio, rounded upwards; `query_error` bounds the error of q entry by entry."""
     if ratio <= 0.0:
         return 0.0
-    slip = _slip(q, widths, query_error)
+    slack = query_slack(q, widths, query_error)
     flat = np.abs(r) <= FLAT * np.abs(r).max(initial=0.0)
     rest, r = float(np.abs(r[flat]) @ widths[flat]), np.where(flat, 0.0, r)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -47,7 +47,7 @@ def gap(r: Vector, q: Vector, ratio: float, widths: Vector, query_error: Vector 
         slope, side = float(q[j] / r[j]), 2.0 * float(widths[j])
         next_u = u + abs(float(r[j])) * side
         if next_u > 0.0:
-            alpha = v - slope * u - slip - SLACK * abs(slope) * reach  # u is known to a few units of `reach`
+            alpha = v - slope * u - slack - SLACK * abs(slope) * reach  # u is known to a few units of `reach`
             best = max(best, on_edge(max(u, 0.0), next_u, alpha, slope, ratio))
         u, v = next_u, v + float(np.sign(r[j]) * q[j]) * side  # not slope (next_u - u): a short edge is lost in u
     return best + rest + SLACK * reach
@@ -69,14 +69,14 @@ def gap_with_margin(
     if ratio <= 0.0:
         return 0.0
     reach = float(np.abs(r) @ widths) * (1.0 + SLACK)
-    slip = _slip(q, widths, query_error)
+    slack = query_slack(q, widths, query_error)
     ends = np.linspace(0.0, reach, LINES)
     best = 0.0
     for low, high in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
         beta, mu = _support(r, a, margin, q, widths, 0.5 * (low + high))
         level = mu * margin - float(np.abs(q - beta * r - mu * a) @ widths)
         size = SLACK * (abs(mu * margin) + float((np.abs(q) + np.abs(beta * r) + np.abs(mu * a)) @ widths))
-        best = max(best, on_edge(low, high, level - slip - size, beta, ratio))
+        best = max(best, on_edge(low, high, level - slack - size, beta, ratio))
     return best
 
 
@@ -124,7 +124,7 @@ def lambert_of_exp(x: float) -> float:
     return y * (1.0 + 1e-13)
 
 
-def _slip(q: Vector, widths: Vector, query_error: Vector | float) -> float:
+def query_slack(q: Vector, widths: Vector, query_error: Vector | float) -> float:
     """|q' delta| is off by this at most: the error of q, and of the sums."""
     wrong = np.broadcast_to(np.asarray(query_error, dtype=np.float64), q.shape)
     return float(wrong @ widths) + SLACK * float(np.abs(q) @ widths)

@@ -30,6 +30,11 @@ from infoflow.certificates.rules import UNIT
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer
 
+ARITHMETIC = "float64 with rounding allowance, for the stored weights run in float64"
+ASSUMPTIONS = (
+    "IEEE float64, round to nearest, exp, erf and tanh within 4 units in the last place",
+    "sums in any order",
+)
 LARGEST = 1e100  # of products of weights, and of inputs: sums and squares of what is larger leave float64
 UNDERFLOW = 1e-200  # what products below float64 may add up to
 STEEPEST = {"gelu": 1.13, "relu": 1.0, "tanh": 1.0, "sigmoid": 0.25, "identity": 1.0}  # sup |act'|, rounded upwards
@@ -48,7 +53,7 @@ class Reduced:
     query_error: Float[np.ndarray, "h d"]  # |stored product - float64 product| of q_k is at most this
     unit_error: Float[np.ndarray, " units"]  # the same of w_j' m + b_j per unit of 1 + max |m|
     score_error: Float[np.ndarray, "h 2"]  # a run's score of a token is off by [0] max |x| + [1] at most
-    slip: float  # gamma_n of the products
+    relative_error: float  # gamma_n of the products
 
     @property
     def heads(self) -> int:
@@ -82,7 +87,7 @@ class Reduced:
         noise = self.noise(largest, T)
         if not np.isfinite(noise).all() or largest > LARGEST:
             return np.full(len(self.constant), np.inf)
-        off = (2.0 + gamma(2 * T + 32) / self.slip) * self.unit_error * (1.0 + largest)
+        off = (2.0 + gamma(2 * T + 32) / self.relative_error) * self.unit_error * (1.0 + largest)
         off = off + np.abs(self.weight) @ np.repeat(noise, self.dim)
         size = np.abs(self.weight).sum(1) * largest + np.abs(self.bias) + 1.0
         terms = STEEPEST[self.activation] * off + 8.0 * UNIT * size
@@ -210,7 +215,7 @@ def multiplied(parts: Parts) -> Reduced:
     queries, weight, bias = parts.products()
     size = parts.products(size=True)
     (h, n, E), m = parts.key.shape, parts.value.shape[1]
-    slip = gamma(2 * (parts.tokens.shape[1] + 4 * E + n + h * m) + 16)
+    relative_error = gamma(2 * (parts.tokens.shape[1] + 4 * E + n + h * m) + 16)
     return Reduced(
         queries,
         weight,
@@ -218,10 +223,10 @@ def multiplied(parts: Parts) -> Reduced:
         parts.last,
         parts.last_bias,
         parts.activation,
-        slip * size[0] + UNDERFLOW,
-        slip * (size[1].sum(1) + size[2]) + UNDERFLOW,
-        slip * parts.score_sizes() + UNDERFLOW,
-        slip,
+        relative_error * size[0] + UNDERFLOW,
+        relative_error * (size[1].sum(1) + size[2]) + UNDERFLOW,
+        relative_error * parts.score_sizes() + UNDERFLOW,
+        relative_error,
     )
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import expit
 
-from infoflow.proofs.gaps import SLACK, _slip
+from infoflow.proofs.gaps import SLACK, query_slack
 
 Vector = Float[np.ndarray, " d"]
 ROUNDS, SPLIT, FIRST = 12, 40, 96  # halvings, intervals halved each time, intervals at first
@@ -54,16 +54,16 @@ def tilted_gap(
     size = float((np.abs(r) + 2.0 * np.abs(tilt)) @ (widths + np.abs(centre)))
     if ratio <= 0.0:  # one token: m is the winner, and the room above is what kappa is
         return still + SLACK * (1.0 + size)
-    slip = _slip(q, widths, query_error)
-    reach = float(np.abs(q) @ widths) * (1.0 + SLACK) + slip + 1e-12  # v may be known: a head that weighs all alike
+    slack = query_slack(q, widths, query_error)
+    reach = float(np.abs(q) @ widths) * (1.0 + SLACK) + slack + 1e-12  # v may be known: a head that weighs all alike
     ends = np.unique(np.concatenate([np.linspace(-reach, reach, FIRST), _knees(ratio, reach)]))
     first, last = ends[:-1], ends[1:]
-    bounds = _on_intervals(r, tilt, q, math.log(ratio), widths, slip, first, last)
+    bounds = _on_intervals(r, tilt, q, math.log(ratio), widths, slack, (first, last))
     for _ in range(ROUNDS):
         worst = np.argsort(bounds)[-SPLIT:]
         middle = 0.5 * (first[worst] + last[worst])
         halves = np.concatenate([first[worst], middle]), np.concatenate([middle, last[worst]])
-        fresh = _on_intervals(r, tilt, q, math.log(ratio), widths, slip, *halves)
+        fresh = _on_intervals(r, tilt, q, math.log(ratio), widths, slack, halves)
         fresh = np.minimum(fresh, np.tile(bounds[worst], 2))
         keep = np.setdiff1d(np.arange(len(bounds)), worst)
         first, last = np.concatenate([first[keep], halves[0]]), np.concatenate([last[keep], halves[1]])
@@ -78,11 +78,12 @@ def _knees(ratio: float, reach: float) -> np.ndarray:
 
 
 def _on_intervals(
-    r: Vector, tilt: Vector, q: Vector, log_n: float, widths: Vector, slip: float, first: np.ndarray, last: np.ndarray
+    r: Vector, tilt: Vector, q: Vector, log_n: float, widths: Vector, slack: float, ends: tuple[Vector, Vector]
 ) -> np.ndarray:
     """The bound for every interval [first, last] of v, by the best corner mu."""
+    first, last = ends
     s = np.stack(
-        [expit(log_n - first + slip) * (1.0 + SLACK), expit(log_n - last - slip) * (1.0 - SLACK)], -1
+        [expit(log_n - first + slack) * (1.0 + SLACK), expit(log_n - last - slack) * (1.0 - SLACK)], -1
     )  # (N, 2)
     slope = s[..., None] * (r + tilt) - 0.5 * tilt  # (N, 2, d)
     safe = np.where(q == 0.0, 1.0, q)
@@ -90,7 +91,7 @@ def _on_intervals(
     mu = np.concatenate([np.zeros((len(first), 1)), corners.reshape(len(first), -1)], -1)  # (N, candidates)
     off = np.abs(slope[:, None] - mu[:, :, None, None] * q) - 0.5 * np.abs(tilt)  # (N, candidates, 2, d)
     room = (np.maximum(off, 0.0) @ widths).max(-1)
-    shift = np.maximum(mu * (first[:, None] - slip), mu * (last[:, None] + slip))
+    shift = np.maximum(mu * (first[:, None] - slack), mu * (last[:, None] + slack))
     size = SLACK * (np.abs(mu) * (np.abs(first) + np.abs(last) + float(np.abs(q) @ widths))[:, None])
     found: np.ndarray = np.fmin.reduce(room + shift + size, 1)  # a corner that is no number is left out
     return found

@@ -29,17 +29,12 @@ from infoflow.proofs.adapter import PROMISE, OneLayer, compared
 from infoflow.proofs.attack import attack_trained
 from infoflow.proofs.bound import largest, problems, space_of
 from infoflow.proofs.reachable import cuts
-from infoflow.proofs.reduce import Reduced
+from infoflow.proofs.reduce import ARITHMETIC, ASSUMPTIONS, Reduced
 from infoflow.proofs.vocabulary import certify_vocabulary
 from infoflow.targets.named import TargetLike, parse, target_of
 from infoflow.targets.target import Target
 from infoflow.train.tasks import named_task
 
-ARITHMETIC = "float64 with rounding allowance"
-ASSUMPTIONS = (
-    "IEEE float64, round to nearest, exp, erf and tanh within 4 units in the last place",
-    "sums in any order",
-)
 ATTACK_SHARE = 0.3  # of the time, at least; a search that ends sooner leaves it more
 
 

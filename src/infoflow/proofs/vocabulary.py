@@ -22,7 +22,7 @@ from infoflow.certificates.attack import Attack
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer
 from infoflow.proofs.accuracy import expect_room, largest_error
-from infoflow.proofs.reduce import STEEPEST, Reduced, reduce
+from infoflow.proofs.reduce import ARITHMETIC, ASSUMPTIONS, STEEPEST, Reduced, reduce
 from infoflow.proofs.tabled import Tabled
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.target import Target
@@ -73,8 +73,8 @@ def certify_vocabulary(
     certificate = Certificate(
         Claim(name, stated_limit(bound) if eps is None else eps, over),
         bound,
-        "float64 with rounding allowance",
-        ("IEEE float64, round to nearest, exp, erf and tanh within 4 units in the last place", "sums in any order"),
+        ARITHMETIC,
+        ASSUMPTIONS,
         reasons=reasons,
         parts={} if bound is None else {"largest over all groups": bound - rounding, "rounding": rounding},
         measured={"groups": float(sum(each[2] for each in found)), "sequences run": float(seen.tried)},
