@@ -369,6 +369,18 @@ def _scores(cells: list[Recorded]) -> list[Any]:
 
 
 @table
+@measured("benchmarks/results/forecast_plan.json")
+def forecast_plan(payload: Recorded) -> Shown:
+    """How far each way to choose is from the best of the candidates, all of which were trained."""
+    labels = list(payload["good"])
+    rows = [[f"`{each['target']}`, {each['T']}", each["chosen"], each["best_heads"],
+             *(each["times_best"][label] for label in labels)] for each in payload["each"]]  # fmt: skip
+    good = [f"{payload['good'][label]} of {payload['scored']}" for label in labels]
+    head = ["target, T", "heads chosen", "heads of the best", *labels]
+    return head, [*rows, [f"within {payload['good_within']} times the best", "", "", *good]]
+
+
+@table
 def forecast_worst() -> str:
     """The ten cells whose forecast was farthest off."""
     head = ["target, T", "architecture", "epochs", "forecast", "trained", "least and largest seed"]
