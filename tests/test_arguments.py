@@ -134,6 +134,8 @@ def test_whatever_is_handed_in_is_refused_in_one_sentence(name: str) -> None:
         (lambda: F.sample(1, 8, seed=-1), "seed to be an integer of at least 0, got -1"),
         (lambda: F(np.ones((3, 2)) * 1j), "real numbers"),
         (lambda: iflow.trace(F, ARCH, np.ones((3, 2)) * 1j), "real numbers"),
+        (lambda: F(np.zeros((3, 2), "M8[s]")), "real numbers"),
+        (lambda: arguments.array("x", np.zeros(3, "m8[s]")), "real numbers"),
     ],
 )
 def test_what_was_met(call: Callable[[], Any], says: str) -> None:

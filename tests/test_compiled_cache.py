@@ -106,6 +106,25 @@ def test_a_folder_of_others_is_not_used(source: Path, tmp_path: Path) -> None:
         kernels.library(source, FLAGS)
 
 
+def test_another_folder_in_its_place_is_not_loaded(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody who may rename what stands above the cache waits until its file was looked at."""
+    path = kernels.compiled(source, FLAGS)
+    (tmp_path / "eight.c").write_text("int seven(void) { return 8; }\n")
+    eight = kernels.compiled(tmp_path / "eight.c", FLAGS)
+
+    def swapped(*call: object) -> Path:
+        path.parent.rename(tmp_path / "away")
+        path.parent.mkdir(mode=0o700)
+        shutil.copy(tmp_path / "away" / eight.name, path)
+        return path
+
+    monkeypatch.setattr(kernels, "compiled", swapped)
+    with pytest.raises(OSError, match="was changed"):
+        kernels.library(source, FLAGS)
+
+
 def test_no_folder_depends_on_the_current_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unpacked archive belongs to whoever unpacked it, and so would a library in it."""
     monkeypatch.chdir(tmp_path)

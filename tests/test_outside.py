@@ -554,6 +554,22 @@ def test_quantities_of_a_foreign_benchmark_are_checked(tmp_path: Path) -> None:
             _ = PlantedNetwork(0, tmp_path, False).asked
 
 
+TRUTH = {"version": 1, "heads": [], "edges": [], "directions": [], "error": {}, "strength": 0, "family": "f",
+         "disguise": "none"}  # fmt: skip
+
+
+def test_truths_and_answers_of_others_are_numbers_or_refused(tmp_path: Path) -> None:
+    from infoflow.probes.benchmark.score import judge
+    from infoflow.probes.benchmark.truth import Truth
+
+    whole = Truth.from_json(TRUTH)
+    for change in ({"edges": [["", "out"]]}, {"edges": [[[], "out"]]}, {"strength": 10**400}):
+        with pytest.raises(InfoFlowError, match="truth of a planted network"):
+            Truth.from_json({**TRUTH, **change})
+    with pytest.raises(InfoFlowError, match="answer of the stated form"):
+        judge(whole, {"edges": [[[1, 1], "out", 10**400]]}, {})
+
+
 DRAW = {"targets": 1, "seed": 1}
 NAME = "test-1-0-0"  # the first cell of that draw
 

@@ -85,7 +85,7 @@ def array(name: str, value: Any) -> Any:
 
     try:
         found = np.asarray(value)
-        if np.iscomplexobj(found) or (found.dtype.kind in "USOV" and not isinstance(value, (list, tuple))):
+        if found.dtype.kind in "cmM" or (found.dtype.kind in "USOV" and not isinstance(value, (list, tuple))):
             raise TypeError
         found = found.astype(np.float64)
     except (TypeError, ValueError, OverflowError):

@@ -6,7 +6,8 @@ What is loaded runs, so a file is loaded only if
 
 - the folder and the file belong to this user, are no links, and nobody else may write to them;
 - its name holds the digest of what it was made from: source, flags, linked libraries, compiler and processor;
-- its name holds the digest of its own bytes: a file cut short would end the process with a bus error.
+- its name holds the digest of its own bytes: a file cut short would end the process with a bus error;
+- all this holds of the folder that is open while it is loaded, whatever is put in its place meanwhile.
 
 Whatever fails one of these is removed and compiled again, in a folder of its own first, then renamed.
 """
@@ -19,8 +20,8 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 SECONDS = 120  # for a compiler
@@ -29,7 +30,25 @@ FOREIGN = stat.S_IWGRP | stat.S_IWOTH  # others may write
 
 def library(source: Path, flags: Sequence[str], link: Sequence[str] = ()) -> ctypes.CDLL:
     """The compiled source, loaded; OSError where there is no compiler, no folder, or no library comes out."""
-    return ctypes.CDLL(str(compiled(source, flags, link)))
+    path = compiled(source, flags, link)
+    with _held(path.parent) as folder:
+        if not _sound(folder / path.name):
+            raise OSError(f"{path} was changed while it was looked at")
+        return ctypes.CDLL(str(folder / path.name))
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[Path]:
+    """The folder by a descriptor, where the system has such names: whoever may rename what is above it, in a folder
+    that many share, could else put another in its place between the look at a file and its loading."""
+    descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    try:
+        if not _ours(os.fstat(descriptor)):
+            raise OSError(f"{folder} belongs to another user or can be written to by others")
+        name = Path(f"/proc/self/fd/{descriptor}")
+        yield name if name.is_dir() else folder
+    finally:
+        os.close(descriptor)
 
 
 def compiled(source: Path, flags: Sequence[str], link: Sequence[str] = ()) -> Path:

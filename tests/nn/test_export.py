@@ -39,3 +39,17 @@ def test_a_stack_is_refused(tmp_path):
     with pytest.raises(InfoFlowError, match="select"):
         to_onnx(Transformer(CONFIGS["plain"], stack=(2,)), tmp_path / "net.onnx", T=5)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("T", "says"), [("5", "integer"), (5.0, "integer"), (0, "at least 1"), (10**7, "memory")])
+def test_a_length_that_is_none_is_one_sentence(tmp_path, T, says):
+    with pytest.raises(InfoFlowError, match=says):
+        to_onnx(Transformer(CONFIGS["plain"]), tmp_path / "net.onnx", T=T)
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_put_in_the_place_of_a_folder(tmp_path):
+    with pytest.raises(InfoFlowError, match="a folder"):
+        to_onnx(Transformer(CONFIGS["plain"]), tmp_path, T=5)
+    with pytest.raises(InfoFlowError, match="path"):
+        to_onnx(Transformer(CONFIGS["plain"]), "net\0.onnx", T=5)

@@ -94,6 +94,13 @@ def test_probe_a_saved_network(tmp_path):
     assert costs["hardmax"] < 1e-3 < costs["uniform"]  # the label is what the network does
 
 
+def test_a_text_for_a_network_of_numbers_is_refused(tmp_path):
+    net = infoflow.build("min_pair:d=2", T=4, eps=0.1).save(tmp_path / "net.safetensors")
+    with pytest.raises(InfoFlowError, match="expected no --text for net, whose inputs are numbers"):
+        run(str(net), "--text", str(words(tmp_path / "t.txt")), "--out", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
 def test_probe_a_users_function(tmp_path):
     code = (
         "import torch\nfrom torch import nn\n"

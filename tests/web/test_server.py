@@ -21,7 +21,7 @@ from infoflow.web.guard import LARGEST_BODY
 from infoflow.web.lanes import MOST_WAITING, Lane, Refused
 from infoflow.web.questions import read
 from infoflow.web.serving import run
-from infoflow.web.verbs import VERBS
+from infoflow.web.verbs import VERBS, Verb
 from infoflow.web.worker import answered
 
 JSON = {"content-type": "application/json"}
@@ -273,6 +273,38 @@ def test_a_worker_without_memory_answers_in_a_sentence(tmp_path: Path) -> None:
     assert refused["status"] == 400
     assert "memory" in refused["error"]
     assert found["answer"]["learns"]
+
+
+ESCAPE = "\x1b]0;owned\x07\x1b[2J\u202e\n<script>"
+
+
+def fault(question: Any) -> None:
+    """Fails as no answer of ours should, with words of a stranger in the message."""
+    raise LookupError(ESCAPE)
+
+
+def test_no_answer_of_a_worker_is_obeyed_by_a_terminal(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the sentence of a refusal nor what the terminal is told of a fault holds control characters."""
+    (tmp_path / ESCAPE).mkdir()
+    (tmp_path / ESCAPE / "probe.json").write_text("[")
+    asked = [
+        *((verb, {**TRACE, name: ESCAPE}) for verb in ("trace", "predict") for name in ("target", "arch", ESCAPE)),
+        ("heads", {"model": ESCAPE}),
+        ("lab", {ESCAPE: ESCAPE}),
+    ]
+    for verb, question in asked:
+        found = answered(verb, question, tmp_path)
+        assert found["status"] == 400
+        assert found["error"].isprintable()
+    monkeypatch.setitem(VERBS, "fault", Verb(VERBS["trace"].question, f"{__name__}:fault"))
+    found = answered("fault", TRACE, tmp_path)
+    assert found["status"] == 500
+    assert "owned" not in found["error"]
+    said = capfd.readouterr().err
+    assert "owned" in said
+    assert said.removesuffix("\n").isprintable()
 
 
 SPELLINGS = st.one_of(

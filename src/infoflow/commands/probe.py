@@ -111,6 +111,8 @@ def prepare(
 
     count, device, batch = options["documents"], options["device"], options["batch"]
     if opened.sample is not None:
+        if text is not None:
+            raise InfoFlowError(f"expected no --text for {opened.name}, whose inputs are numbers; leave it out.")
         drawn = [opened.sample(count, options["seed"] + n) for n in range(3)]
         moved = [[b.to(device) for b in part] for part in drawn]
         return moved, [tasks.own_outputs(opened.model, part) for part in moved[1:]]

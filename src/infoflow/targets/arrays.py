@@ -32,7 +32,7 @@ def as_tokens(X: Any, dim: int) -> Array:
     if not is_torch(X):
         try:
             X = np.asarray(X)
-            if np.iscomplexobj(X):
+            if X.dtype.kind in "cmM":  # complex numbers, and dates, which numpy would count in seconds
                 raise TypeError
             X = X if np.issubdtype(X.dtype, np.floating) else X.astype(np.float64)
         except (TypeError, ValueError, OverflowError):

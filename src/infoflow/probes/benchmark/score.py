@@ -74,7 +74,7 @@ def judge(truth: Truth, answer: Mapping[str, Any], thresholds: Mapping[str, floa
         for task in TASKS:
             if task in answer:
                 found[task] = _JUDGES[task](truth, answer[task], thresholds.get(task))
-    except (TypeError, ValueError, KeyError, IndexError) as error:
+    except (TypeError, ValueError, LookupError, OverflowError) as error:
         raise InfoFlowError(f"expected an answer of the stated form, got another ({error!r}).") from None
     about = truth.about
     return Judged(str(about["family"]), str(about["disguise"]), float(about["strength"]), found)

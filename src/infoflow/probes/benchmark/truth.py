@@ -91,7 +91,7 @@ class Truth:
             rest = {k: v for k, v in payload.items() if k not in ("version", "error", "heads", "edges", "directions")}
             float(rest["strength"]), rest["family"], rest["disguise"]  # what scores are gathered by
             return cls(heads, edges, directions, dict(payload["error"]), rest)
-        except (KeyError, TypeError, ValueError) as error:
+        except (LookupError, TypeError, ValueError, OverflowError) as error:
             raise InfoFlowError(f"expected the truth of a planted network, got something else ({error!r}).") from None
 
 
