@@ -1,0 +1,94 @@
+"""The tables of docs/forecast.md: calibration cells left out, registered forecasts against training, choices."""
+
+from typing import Any
+
+import numpy as np
+from tables import Recorded, Shown, markdown, measured, number, recorded, registry, source
+
+TABLES, table = registry()
+REGISTRATIONS = {
+    "first": "first",
+    "second": "second",
+    "third": "third",
+    "first and second": "test",
+}
+
+
+@table
+@measured("benchmarks/results/forecast.json")
+def forecast(payload: Recorded) -> Shown:
+    head = ["from", "left out", "Spearman", "within a target", "median factor", "nine in ten within", "within 5"]
+    rows = []
+    for name, found in payload["scores"].items():
+        source_, left = name.split(", ")
+        low, high = found["spearman_band"]
+        rows.append([source_, left.removesuffix(" left out"), f"{found['spearman']:.2f} ({low:.2f} to {high:.2f})",
+                     f"{found['within_target']:.2f}", found["median_factor"], found["factor_at_90"],
+                     f"{found['within_5']:.0%}"])  # fmt: skip
+    return head, rows
+
+
+@table
+def forecast_test() -> str:
+    """What the registered forecasts are worth on the cells trained since, beside the rivals."""
+    payload = recorded("results/forecast/test/result.json")
+    head = ["from", "Spearman", "within a target", "median factor", "nine in ten within", "within 5", "Gflop"]
+    rows = []
+    for found in payload["rows"]:
+        low, high = found["spearman_band"]
+        rows.append([found["from"], f"{found['spearman']:.2f} ({low:.2f} to {high:.2f})",
+                     f"{found['within_target']:.2f}", found["median_factor"], found["factor_at_90"],
+                     f"{found['within_5']:.0%}", number(found["gflop"])])  # fmt: skip
+    trained = f"\n{payload['trained']} of {payload['registered']} cells are trained; the 80% interval covers "
+    covered = f"{payload['coverage']:.0%} of them.\n"
+    return markdown(head, rows) + trained + covered + source({"provenance": payload["provenance"]})
+
+
+@table
+def forecast_registrations() -> str:
+    """Each registration from theory alone: version 1, 2 and 3 of the model."""
+    head = ["registration", "cells trained", "Spearman", "within a target", "median factor",
+            "nine in ten within", "within 5", "interval covers"]  # fmt: skip
+    cells = {name: recorded(f"results/forecast/{folder}/result.json") for name, folder in REGISTRATIONS.items()}
+    rows = [[name, f"{found['trained']} of {found['registered']}", *_scores(found["cells"])]
+            for name, found in cells.items()]  # fmt: skip
+    again = {cell["name"] for cell in cells["third"]["cells"]}
+    same = [cell for cell in cells["second"]["cells"] if cell["name"] in again]
+    rows.insert(3, ["second, on the third's cells", f"{len(same)}", *_scores(same)])
+    return markdown(head, rows)
+
+
+def _scores(cells: list[Recorded]) -> list[Any]:
+    from infoflow.forecasts.scores import score
+
+    logs = (np.log10([cell[name] for cell in cells]) for name in ("forecast", "trained"))
+    found = score(*logs, *(np.array([cell[name] for cell in cells]) for name in ("target", "family")))
+    low, high = found.spearman_band
+    covered = np.mean([cell["low"] <= cell["trained"] <= cell["high"] for cell in cells])
+    return [f"{found.spearman:.2f} ({low:.2f} to {high:.2f})", f"{found.within_target:.2f}", found.median_factor,
+            found.factor_at_90, f"{found.within_5:.0%}", f"{covered:.0%}"]  # fmt: skip
+
+
+@table
+@measured("benchmarks/results/forecast_plan.json")
+def forecast_plan(payload: Recorded) -> Shown:
+    """How far each way to choose is from the best of the candidates, all of which were trained."""
+    labels = list(payload["good"])
+    rows = [[f"`{each['target']}`, {each['T']}", each["chosen"], each["best_heads"],
+             *(each["times_best"][label] for label in labels)] for each in payload["each"]]  # fmt: skip
+    good = [f"{payload['good'][label]} of {payload['scored']}" for label in labels]
+    head = ["target, T", "heads chosen", "heads of the best", *labels]
+    return head, [*rows, [f"within {payload['good_within']} times the best", "", "", *good]]
+
+
+@table
+def forecast_worst() -> str:
+    """The ten cells whose forecast was farthest off."""
+    head = ["target, T", "architecture", "epochs", "forecast", "trained", "least and largest seed"]
+    rows = []
+    for found in recorded("results/forecast/test/result.json")["worst"]:
+        encoder = ", MLP encoder" * (found["encoder"] == "mlp")
+        rows.append([f"`{found['target']}`, {found['T']}", f"{found['arch']}{encoder}", found["epochs"],
+                     f"{found['forecast']:.1e}", f"{found['trained']:.1e}",
+                     f"{min(found['seeds']):.0e}, {max(found['seeds']):.0e}"])  # fmt: skip
+    return markdown(head, rows)
