@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import infoflow as iflow
 from infoflow.files import write_text
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
@@ -100,9 +101,13 @@ def test_a_signal_while_a_file_is_made_leaves_nothing(tmp_path: Path, monkeypatc
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_is_as_private_as_its_user_makes_files(tmp_path: Path) -> None:
-    before = os.umask(0o077)
+@pytest.mark.parametrize(("umask", "mode"), [(0o077, 0o600), (0o022, 0o644), (0o002, 0o664)])
+def test_a_file_is_as_private_as_its_user_makes_files(tmp_path: Path, umask: int, mode: int) -> None:
+    """Text and saved networks: those of a store that several people share are read by all of them."""
+    network = iflow.build(iflow.targets.sum_of_maxima(D=1, d=1), T=2, eps=0.5)
+    before = os.umask(umask)
     try:
-        assert write_text(tmp_path / "a.json", "{}").stat().st_mode & 0o777 == 0o600
+        for path in (write_text(tmp_path / "a.json", "{}"), network.save(tmp_path / "a.safetensors")):
+            assert path.stat().st_mode & 0o777 == mode
     finally:
         os.umask(before)

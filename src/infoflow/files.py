@@ -33,8 +33,9 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     final = Path(path)
     temporary = final.parent / f".{secrets.token_hex(4)}{final.suffix}"  # named first: signals may come
     try:
-        _make_empty(temporary, final)
+        mode = _make_empty(temporary, final)
         yield temporary
+        temporary.chmod(mode)  # safetensors makes the file anew, for this user alone
         temporary.replace(final)
     except Exception as error:
         if not disk_failed(error):
@@ -45,11 +46,12 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
             temporary.unlink()
 
 
-def _make_empty(temporary: Path, final: Path) -> None:
-    """Make the file, which nobody has made before, with the permissions this user gives new files."""
+def _make_empty(temporary: Path, final: Path) -> int:
+    """Make the file, which nobody has made before; returns the permissions that this user gives new files."""
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
         temporary.touch(exist_ok=False)
+        return stat.S_IMODE(temporary.stat().st_mode)
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
         raise JobError(unwritten(error, final)) from None
 
