@@ -13,6 +13,7 @@ from infoflow import targets
 from infoflow.architecture import Architecture
 from infoflow.cli import cli
 from infoflow.forecasts import families
+from infoflow.errors import InfoFlowError
 from infoflow.forecasts.cells import USUAL, draw_cells
 from infoflow.forecasts.explain import explain
 from infoflow.forecasts.model import Calibration, calibrated
@@ -178,3 +179,10 @@ def test_an_architecture_that_fit_cannot_train_is_refused_in_one_sentence() -> N
 def test_states_that_do_not_fit_are_refused_before_they_are_made(T: int) -> None:
     with pytest.raises(iflow.InfoFlowError, match=r"token states .* lower T, d or layers"):
         iflow.forecast("max_plus_min", "heads=2,2,2 embed=4", T)
+
+
+def test_a_calibration_without_cells_is_refused() -> None:
+    """It would be a mean of nothing."""
+    empty = json.dumps({"cells": [], "quantities": list(NAMES), "widening": {"theory": 1.0, "pilot": 1.0}})
+    with pytest.raises(InfoFlowError, match="no cells"):
+        calibrated(text=empty)

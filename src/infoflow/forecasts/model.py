@@ -167,6 +167,8 @@ class Calibrated:
 
     def __init__(self, payload: dict[str, Any], pilot: bool) -> None:
         self.cells, self.names = payload["cells"], tuple(payload["quantities"])
+        if not self.cells:
+            raise ValueError("it has no cells")
         rows = np.array([cell["quantities"] + (cell["pilot"] if pilot else []) for cell in self.cells])
         errors, families = (np.array([cell[name] for cell in self.cells]) for name in ("log10_nmse", "family"))
         self.calibration = Calibration(rows, errors, families, self.names)
