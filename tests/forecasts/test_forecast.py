@@ -12,8 +12,8 @@ import infoflow as iflow
 from infoflow import targets
 from infoflow.architecture import Architecture
 from infoflow.cli import cli
-from infoflow.forecasts import families
 from infoflow.errors import InfoFlowError
+from infoflow.forecasts import families
 from infoflow.forecasts.cells import USUAL, draw_cells
 from infoflow.forecasts.explain import explain
 from infoflow.forecasts.model import Calibration, calibrated
