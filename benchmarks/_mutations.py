@@ -25,12 +25,16 @@ EXTREMA |= {small: large for large, small in EXTREMA.items()}
 KEPT = {"append", "extend", "add", "update"}  # statements that only add to what is there
 WORDS = (ast.JoinedStr, ast.Raise, ast.Assert)
 # What has moved or been renamed since the mutants were drawn: its name then, so that draw and results stay theirs.
-FORMER = {
-    f"compiler/{name}.py": f"construct/{name}.py" for name in ("verification", "certification", "coverage", "outer")
-}
+FORMER = {f"compiler/{name}.py": f"construct/{name}.py" for name in ("verification", "certification")}
 FORMER |= {"book/statements/proposition_two.py": "refutations/proposition_two.py"}
+MOVED = {  # functions by the file they are in, then the file they were in
+    ("certificates/rules.py", "certificates/softmax.py"): ("lambert_w", "softmax_gap", "worst_scores"),
+    ("certificates/attack.py", "certificates/promises.py"): ("steeper", "_numbers"),
+    ("certificates/certificate.py", "construct/coverage.py"): ("expect_config", "expect_fields", "expect_float64"),
+}
+BEFORE = {(now, name): then for (now, then), names in MOVED.items() for name in names}
 FORMER_NAMES = {"UnitBundle": "Fan", "bundle": "fan", "bundles": "fans", "bundle_error": "fan_error",
-                "RankOneHead": "Head",
+                "RankOneHead": "Head", "STEP_LENGTHS": "STEPS",
                 "bundle_at_zero": "fan_at_zero", "displaced": "slip", "unwanted": "stray", "value_error": "stray",
                 "embedding_error": "stray", "with_stored_errors": "with_strays", "WiredHead": "Head",
                 "_embedding_error": "_embedding_stray"}  # fmt: skip
@@ -55,7 +59,8 @@ class Mutant:
     def key(self) -> str:
         changed = (self.function, self.operator, self.before, self.after)
         texts = (RENAMED.sub(lambda found: FORMER_NAMES[found.group()], text) for text in changed)
-        parts = (FORMER.get(self.module, self.module), *texts, str(self.number))
+        home = BEFORE.get((self.module, self.function), FORMER.get(self.module, self.module))
+        parts = (home, *texts, str(self.number))
         return sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 

@@ -24,9 +24,8 @@ import torch
 from infoflow import Architecture, targets
 from infoflow.commands.own_code import asked_target
 from infoflow.compiler.certification import certify
-from infoflow.compiler.compile import report_of
+from infoflow.compiler.compile import largest_weight, report_of
 from infoflow.compiler.offer import Offer, Question
-from infoflow.compiler.writer import largest_weight
 from infoflow.construct.builders import answers, build
 from infoflow.errors import InfoFlowError
 from infoflow.files import write_json

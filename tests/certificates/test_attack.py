@@ -4,8 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from infoflow.certificates.attack import MEMORY, Region, _worst, attack, batch_of, fits, precision_errors, starts
-from infoflow.certificates.promises import steeper
+from infoflow.certificates.attack import (
+    MEMORY,
+    Region,
+    _worst,
+    attack,
+    batch_of,
+    fits,
+    precision_errors,
+    starts,
+    steeper,
+)
 
 LOW, HIGH = np.array([-2.0, 1.0]), np.array([0.0, 4.0])
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infoflow.certificates.softmax import lambert_w, softmax_gap, worst_scores
+from infoflow.certificates.rules import lambert_w, softmax_gap, worst_scores
 
 
 def soft(rho: np.ndarray, beta: float) -> float:

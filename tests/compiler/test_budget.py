@@ -7,7 +7,7 @@ import pytest
 
 from infoflow import Architecture
 from infoflow import targets as it
-from infoflow.certificates.softmax import softmax_gap
+from infoflow.certificates.rules import softmax_gap
 from infoflow.compiler.blocks import choose
 from infoflow.compiler.budget import budget
 from infoflow.compiler.wiring import SLOT_GAINS

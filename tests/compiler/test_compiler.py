@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import infoflow as iflow
 from infoflow import targets as it
 from infoflow.certificates.attack import starts
-from infoflow.compiler.writer import largest_weight
+from infoflow.compiler.compile import largest_weight
 from infoflow.flow.layout import Refused
 from infoflow.targets import Edge, Extremum, Polynomial, PositionSum, Target, TreeScore, factor
 

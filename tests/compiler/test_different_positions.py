@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 import infoflow as iflow
 from infoflow import targets as it
 from infoflow.certificates.attack import starts
+from infoflow.compiler.compile import largest_weight
 from infoflow.compiler.propagation import self_leak
 from infoflow.compiler.verification import read
 from infoflow.compiler.wiring import wire
-from infoflow.compiler.writer import largest_weight
 from infoflow.flow.layout import Refused, lay_out
 from infoflow.nn import Transformer
 from infoflow.targets import Edge, Extremum, KthLargest, Polynomial, Target, TreeScore, factor

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 import infoflow as iflow
 from infoflow import targets as it
-from infoflow.certificates.promises import steeper
+from infoflow.certificates.attack import steeper
 from infoflow.cli import cli
 from infoflow.errors import InfoFlowError
 

@@ -14,6 +14,7 @@ from infoflow.certificates.measured import UnitBundle, bundle_at_zero, bundle_er
 from infoflow.certificates.rules import UNIT, circle_maximum, measured_rule, rule_bias, taylor
 from infoflow.commands.own_code import asked_target
 from infoflow.compiler.blocks import Piece
+from infoflow.compiler.compile import coordinates, write
 from infoflow.compiler.propagation import no_errors, propagate
 from infoflow.compiler.verification import (
     _assign,
@@ -28,7 +29,6 @@ from infoflow.compiler.verification import (
     with_stored_errors,
 )
 from infoflow.compiler.wiring import wire
-from infoflow.compiler.writer import coordinates, write
 from infoflow.construct.rank_one import memorize as memory
 from infoflow.errors import InfoFlowError
 from infoflow.flow.layout import lay_out

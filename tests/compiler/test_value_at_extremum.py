@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 import infoflow as iflow
 from infoflow import targets as it
 from infoflow.certificates.attack import Region, attack, starts
-from infoflow.compiler.compile import counted_share
+from infoflow.compiler.compile import counted_share, largest_weight
 from infoflow.compiler.verification import read
-from infoflow.compiler.writer import largest_weight
 from infoflow.flow.layout import lay_out
 from infoflow.nn import Transformer
 from infoflow.targets import Edge, Extremum, Polynomial, Target, TreeScore, ValueAtExtremum, factor

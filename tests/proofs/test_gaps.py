@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from infoflow.certificates.softmax import softmax_gap
+from infoflow.certificates.rules import softmax_gap
 from infoflow.proofs import gaps
 from infoflow.proofs.gaps import gap, gap_with_margin, lambert_of_exp
 

@@ -4,6 +4,9 @@ Starts: random, corners, ties (all tokens equal, two values), clusters, and one 
 projected Adam ascent on both signs of the error. All in one batch, with a seed and a time budget. What it returns is a
 lower bound of the true supremum. Where a claim speaks of part of the box only, `slack(X) >= 0`, errors count there
 alone and inputs outside climb towards it.
+
+What somebody stated and nobody proved is attacked as well: `steeper` looks for a pair of points that a Lipschitz
+constant does not allow.
 """
 
 import time
@@ -11,11 +14,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from infoflow.progress import Progress
 
 MEMORY = 2**30  # bytes of attention maps in one batch
 STEPS = 60  # of the ascent from one start
+STEP_LENGTHS = 10.0 ** -np.arange(1, 6)  # from a point to its neighbour, in shares of the range of the points
+SLACK = 1e-9  # share of the values: far above the rounding of a function in float64
 CLIMBING, LOOKING = 48, 16  # bytes a pair of tokens and head, with gradients and without
 
 
@@ -166,3 +172,40 @@ def precision_errors(network: Any, target: Any, X: np.ndarray) -> dict[str, floa
             value = low(tokens.to(dtype)).double()
         result[name] = float((value - truth).abs().max())
     return result
+
+
+def steeper(
+    function: Callable[[Any], Any],
+    points: Float[np.ndarray, "k n"],
+    constant: float,
+    rng: np.random.Generator,
+    box: tuple[Any, Any] | None = None,
+    euclidean: bool = False,
+    rounds: int = 4,
+) -> str | None:
+    """A pair with |f(x) - f(y)| > constant |x - y| in words, or None when no step from the points shows one.
+
+    The norm of x - y is the largest entry, or the Euclidean one; of f the largest entry. Steps stay in the box where
+    there is one. Every round starts from the steepest places of the last.
+    """
+    spread = float(np.ptp(points, axis=0).max(initial=0.0)) or 1.0
+    here = points
+    for _ in range(rounds):
+        steps = rng.choice(STEP_LENGTHS, size=(len(here), 1)) * spread
+        away = here + steps * rng.uniform(-1.0, 1.0, size=here.shape)
+        away = away if box is None else np.clip(away, *box)
+        before, after = (np.asarray(_numbers(function(x))).reshape(len(here), -1) for x in (here, away))
+        change = np.abs(after - before).max(1)
+        norms = np.linalg.norm(away - here, axis=1) if euclidean else np.abs(away - here).max(1)
+        size = np.abs(before).max(1) + np.abs(after).max(1)
+        slopes = change / np.maximum(norms, 1e-300)
+        broken = change > constant * norms + SLACK * (size + constant * norms)
+        if broken.any():
+            at = int(np.where(broken, slopes, -np.inf).argmax())
+            return f"a slope of {slopes[at]:.6g} where at most {constant:g} was stated"
+        here = np.repeat(here[np.argsort(-slopes)[: max(len(here) // 4, 1)]], 4, axis=0)
+    return None
+
+
+def _numbers(values: Any) -> Any:
+    return values.detach().numpy() if hasattr(values, "detach") else values

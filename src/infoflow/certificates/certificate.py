@@ -3,16 +3,20 @@
 A certificate holds when its bound is within its claim: `bound <= limit`, or `bound >= limit` for a gap that must not be
 smaller. Both are floats, so Python compares them exactly. A statement that nobody proved (a Lipschitz constant a user
 gave) is a promise, and the verdict is then "holds if ...".
+
+A proof speaks of networks of one configuration, in float64. Another value in any field makes another function, so
+certify refuses it by name (`expect_config`) instead of judging a formula that the stored network does not compute.
 """
 
 import math
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from pathlib import Path
 from typing import Any, Protocol
 
+from infoflow.arguments import shown
 from infoflow.errors import InfoFlowError
 from infoflow.report.html import Shown
 
@@ -259,3 +263,31 @@ def asked_of(header: dict[str, Any]) -> float | None:
     if eps is not None and not is_finite(eps):
         raise InfoFlowError("expected eps (what was asked of the network) as a finite number, got something else.")
     return None if eps is None else float(eps)
+
+
+def expect_config(stored: Any, proved: Any, kind: str) -> None:
+    """Refuse the first field in which a stored configuration is not the one the proof is about."""
+    expect_fields(stored, {each.name: getattr(proved, each.name) for each in fields(proved)}, kind)
+
+
+def expect_fields(stored: Any, proved: dict[str, Any], kind: str) -> None:
+    """Refuse a configuration that differs in a field the proof speaks of."""
+    for name, wanted in proved.items():
+        found = getattr(stored, name)
+        if found != wanted:
+            raise InfoFlowError(
+                f"expected {name}={wanted!r} in the configuration of {kind} (its proof covers no other value), "
+                f"got {name}={shown(found)}; build the network again."
+            )
+
+
+def expect_float64(tensors: Iterable[tuple[str, Any]]) -> None:
+    """A certificate speaks of float64 weights."""
+    import torch
+
+    for name, tensor in tensors:
+        if tensor.dtype != torch.float64:
+            raise InfoFlowError(
+                f"expected float64 in tensor {name!r} (what a certificate speaks of), got {tensor.dtype}; "
+                "convert the network with .double() or build it again."
+            )

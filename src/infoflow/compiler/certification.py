@@ -13,14 +13,21 @@ import torch
 
 from infoflow import arguments
 from infoflow.certificates import Certificate, asked_of, error_claim
-from infoflow.certificates.attack import CLIMBING, LOOKING, Region, attack, batch_of, fits, precision_errors, starts
+from infoflow.certificates.attack import (
+    CLIMBING,
+    LOOKING,
+    Region,
+    attack,
+    batch_of,
+    fits,
+    precision_errors,
+    starts,
+    steeper,
+)
 from infoflow.certificates.measured import bundle_error
-from infoflow.certificates.promises import steeper
 from infoflow.compiler.budget import budget
-from infoflow.compiler.compile import ARITHMETIC, ASSUMPTIONS, counted_share, promises_of
-from infoflow.compiler.outer import WithOuter
+from infoflow.compiler.compile import ARITHMETIC, ASSUMPTIONS, WithOuter, counted_share, promises_of, write
 from infoflow.compiler.verification import SAME, Reading, gain_of, layout_of, read
-from infoflow.compiler.writer import write
 from infoflow.errors import InfoFlowError
 from infoflow.flow.layout import Refused
 from infoflow.flow.normal_form import box

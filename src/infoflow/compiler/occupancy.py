@@ -27,12 +27,11 @@ import torch
 from torch import Tensor, nn
 
 from infoflow.certificates import Certificate, asked_of, error_claim
-from infoflow.certificates.certificate import is_finite
-from infoflow.certificates.promises import steeper
-from infoflow.compiler.coverage import expect_config, expect_float64
+from infoflow.certificates.attack import steeper
+from infoflow.certificates.certificate import expect_config, expect_float64, is_finite
+from infoflow.compiler.compile import linear_maps
 from infoflow.compiler.occupancy_plan import Grid, OccupancyPlan, count, fits, slopes_of
 from infoflow.compiler.offer import Question, Refusal
-from infoflow.compiler.writer import linear_maps
 from infoflow.errors import InfoFlowError
 from infoflow.flow.normal_form import Refused
 from infoflow.nn import Transformer, TransformerConfig, files

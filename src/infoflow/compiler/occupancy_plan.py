@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from infoflow.certificates.rules import UNIT
-from infoflow.certificates.softmax import softmax_gap
+from infoflow.certificates.rules import UNIT, softmax_gap
 from infoflow.compiler.offer import Offer, Question, Refusal, one_layer_reasons, positive
 from infoflow.errors import InfoFlowError
 from infoflow.flow.normal_form import Refused, box

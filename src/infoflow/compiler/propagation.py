@@ -28,8 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from infoflow.certificates.rules import UNIT
-from infoflow.certificates.softmax import softmax_gap
+from infoflow.certificates.rules import UNIT, softmax_gap
 from infoflow.compiler.blocks import Block, Piece
 from infoflow.compiler.heads import WiredHead, cls_entry
 from infoflow.compiler.wiring import Wiring, state_bounds, value_bound

@@ -15,14 +15,14 @@ import torch
 
 from infoflow.architecture import Architecture
 from infoflow.arguments import shown
+from infoflow.certificates.certificate import expect_config, expect_fields, expect_float64
 from infoflow.certificates.measured import UnitBundle, bundle_at_zero, bundle_error
 from infoflow.certificates.rules import UNIT, rule_bias
 from infoflow.compiler.blocks import Block, Piece
 from infoflow.compiler.budget import Budget, is_flag
-from infoflow.compiler.coverage import expect_config, expect_fields, expect_float64
+from infoflow.compiler.compile import coordinates, linear_maps, write
 from infoflow.compiler.propagation import no_errors, outer_polynomial, output_error, propagate, read_out
 from infoflow.compiler.wiring import Wiring, state_bounds, wire
-from infoflow.compiler.writer import coordinates, linear_maps, write
 from infoflow.errors import InfoFlowError
 from infoflow.flow.layout import Layout, lay_out
 from infoflow.nn import Transformer

@@ -287,7 +287,7 @@ def _stored(j: int, l: int, bits: int, q: int) -> tuple[int, int]:
 
 def from_saved(tensors: dict[str, Any], header: dict[str, Any]) -> Codec:
     """The loader of kind "codec": the construction is made again from m, n, eps and must equal what the file holds."""
-    from infoflow.compiler.coverage import expect_float64
+    from infoflow.certificates.certificate import expect_float64
     from infoflow.nn import files
 
     m, n, p, slopes, eps = header.get("m"), header.get("n"), header.get("p"), header.get("slopes"), asked_of(header)

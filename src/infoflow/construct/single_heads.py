@@ -25,7 +25,7 @@ from infoflow import arguments
 from infoflow.arguments import shown
 from infoflow.certificates import Certificate, asked_of, error_claim
 from infoflow.certificates.attack import starts
-from infoflow.compiler.coverage import expect_float64
+from infoflow.certificates.certificate import expect_float64
 from infoflow.compiler.occupancy import remade
 from infoflow.construct.single_head_plans import ExponentialHead, MemoryPlan, exponential_head, hat_weights, plan_memory
 from infoflow.errors import InfoFlowError

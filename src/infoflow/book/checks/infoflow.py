@@ -15,7 +15,7 @@ from infoflow.book.formulas import repaired_47
 from infoflow.book.registry import registry
 from infoflow.book.statements.proposition_two import star_rows
 from infoflow.certificates.attack import Region, attack
-from infoflow.certificates.softmax import softmax_gap, worst_scores
+from infoflow.certificates.rules import softmax_gap, worst_scores
 from infoflow.construct.builders import build as build_network
 from infoflow.construct.codec import codec, heaviside_by_tanh, sizes
 from infoflow.flow.counting import (

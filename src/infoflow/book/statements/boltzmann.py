@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from infoflow.certificates.softmax import lambert_w
+from infoflow.certificates.rules import lambert_w
 from infoflow.errors import InfoFlowError
 
 GapBound = Literal["paper", "proof", "sharp", "masked"]

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from infoflow.certificates import Certificate, Claim, asked_of, stated_limit
+from infoflow.certificates.certificate import expect_config, expect_float64
 from infoflow.certificates.rules import UNIT
-from infoflow.compiler.coverage import expect_config, expect_float64
 from infoflow.construct.rank_one.certificate import gamma, rounding_bound
 from infoflow.construct.rank_one.equivariant import Equivariant, approximate_equivariant, function_named, step_function
 from infoflow.construct.rank_one.lookup import Lookup

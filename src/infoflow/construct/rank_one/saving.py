@@ -19,7 +19,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from infoflow.certificates import Certificate, Claim, asked_of
-from infoflow.compiler.coverage import expect_config
+from infoflow.certificates.certificate import expect_config
 from infoflow.construct.rank_one.certificate import certify_gap
 from infoflow.construct.rank_one.context_map import ids_apart
 from infoflow.construct.rank_one.contexts import LARGEST, Contexts, contexts_of

@@ -27,7 +27,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from infoflow.certificates import Certificate, Claim, stated_limit
-from infoflow.certificates.promises import steeper
+from infoflow.certificates.attack import steeper
 from infoflow.certificates.rules import UNIT
 from infoflow.construct.softmax_attention.anchors import Anchors, check_finite
 from infoflow.construct.softmax_attention.bumps import centres, check_grid

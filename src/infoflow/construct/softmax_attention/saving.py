@@ -13,8 +13,7 @@ from torch import Tensor
 
 from infoflow.arguments import shown
 from infoflow.certificates import asked_of
-from infoflow.certificates.certificate import is_finite
-from infoflow.compiler.coverage import expect_float64
+from infoflow.certificates.certificate import expect_float64, is_finite
 from infoflow.construct.softmax_attention.anchors import Anchors
 from infoflow.construct.softmax_attention.descent import InContextDescent, in_context_gd
 from infoflow.construct.softmax_attention.expression import parse

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from infoflow.compiler.blocks import Block, Piece, choose, flag_choice, units
-from infoflow.compiler.writer import write_block
+from infoflow.compiler.compile import write_block
 from infoflow.nn import Transformer, TransformerConfig
 from infoflow.probes.benchmark.circuits import TOLERANCE, Circuit, Symbols, averages, forms, labels_of, said, says
 from infoflow.probes.benchmark.truth import OUT, Direction, Edge, Head, Node, Truth
