@@ -7,7 +7,7 @@ import click
 from infoflow.commands.options import emit, json_option
 from infoflow.targets.described import describe
 from infoflow.targets.named import NAMED
-from infoflow.targets.sampling import SAMPLERS
+from infoflow.targets.target import SAMPLERS
 
 
 def _text(entries: list[dict[str, Any]]) -> str:
