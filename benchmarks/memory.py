@@ -11,8 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from infoflow.cost import keep_freed_memory
 from infoflow.files import write_json
-from infoflow.memory import keep_freed_memory
 from infoflow.provenance import provenance
 
 STACKS = (1, 4, 16, 64, 187)

@@ -15,7 +15,7 @@ import infoflow
 
 SOURCE = Path(__file__).parent.parent / "src" / "infoflow"
 BASE = ["apart", "errors", "arguments", "architecture", "cost", "files", "kernels"]
-BASE += ["installation", "memory", "progress", "provenance", "reading"]
+BASE += ["installation", "progress", "provenance", "reading"]
 ROOMS = ["report", "targets", "certificates", "flow", "nn", "compiler", "construct", "verdicts", "refutations", "train"]
 ROOMS += ["forecasts", "proofs", "probes", "lab", "book", "web"]
 ORDER = (

@@ -13,11 +13,10 @@ from typing import Any
 import click
 
 from infoflow import reading
-from infoflow.cost import available_memory, spelled_bytes
+from infoflow.cost import available_memory, keep_freed_memory, out_of_memory, spelled_bytes
 from infoflow.errors import InfoFlowError, JobError, printable, unknown
 from infoflow.files import unwritten
 from infoflow.installation import program, runnable
-from infoflow.memory import keep_freed_memory, out_of_memory
 
 # name -> one line for `infoflow --help`; the module infoflow.commands.<name> defines `command`.
 COMMANDS: dict[str, str] = {

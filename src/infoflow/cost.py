@@ -6,10 +6,14 @@
 An estimate counts the largest arrays and the innermost operations alone, so a limit is a share of what is free. Limits:
 half of the free memory (of the machine, of the control group, of the process) and at most 64 GiB; one hour of work for
 a call that cannot be resumed. A call above 20 seconds says on standard error how long it will take.
+
+Here, too: how the command's own process holds its memory, and how running out of it is told from other failures.
 """
 
+import ctypes
 import math
 import os
+import platform
 import sys
 from pathlib import Path
 
@@ -20,6 +24,10 @@ MOST_MEMORY = 64 << 30  # bytes; beyond it a size is a slip of the finger, whate
 UNKNOWN_MEMORY = 4 << 30  # a machine that does not say: assume what every laptop has
 MOST_SECONDS = 3600.0
 LONG = 20.0  # seconds from which on a call says how long it will take
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
+LARGEST_KEPT = 32 << 20  # bytes; glibc lets its own threshold grow to this and no further
+# Words of PyTorch's RuntimeErrors for tensors that cannot be had, or whose size does not even fit in 64 bits.
+NO_MEMORY = ("can't allocate memory", "not enough memory", "storage size calculation overflowed", "numel: integer")
 
 
 def memory(size: float, what: str, lower: str) -> None:
@@ -143,3 +151,29 @@ def _address_space() -> int | None:
 def cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def keep_freed_memory() -> bool:
+    """Let glibc keep freed blocks of up to 32 MB for the next tensor; whether it took the setting.
+
+    By default freed memory at the end of the heap goes back to the system, so every step of a training loop gets the
+    pages of its tensors anew, and a new page costs more than the arithmetic on it. Tensors above 32 MB stay mappings of
+    their own, so the peak hardly grows. It is a setting of the whole process: the command line and the trainer's worker
+    processes make it, the library never does in a process of its caller's.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    # -1: never give back. With this alone every tensor above 128 kB would be a mapping, made and undone each step.
+    return bool(mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)) and bool(mallopt(M_TRIM_THRESHOLD, -1))
+
+
+def out_of_memory(error: BaseException | None) -> bool:
+    """Whether memory is what failed, here or underneath (a failed capture of a CUDA graph hides it)."""
+    while error is not None:
+        if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # the latter is PyTorch's
+            return True
+        if isinstance(error, RuntimeError) and any(words in str(error).lower() for words in NO_MEMORY):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

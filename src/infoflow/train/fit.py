@@ -20,14 +20,14 @@ import torch
 
 from infoflow import arguments, cost
 from infoflow.architecture import Architecture
+from infoflow.cost import out_of_memory
 from infoflow.errors import InfoFlowError, JobError, unknown
 from infoflow.files import write_text
-from infoflow.memory import out_of_memory
 from infoflow.progress import Progress
 from infoflow.report.html import Shown
 from infoflow.targets.named import TargetLike, target_of
 from infoflow.targets.target import Target
-from infoflow.train import checkpoint, local, ray, speed, workers
+from infoflow.train import checkpoint, local, ray, speed
 from infoflow.train.part import Board, Finished, Stop, Sweep
 from infoflow.train.plan import Part, check_device, plan
 from infoflow.train.recipe import Recipe
@@ -262,9 +262,9 @@ def _train(
         if cluster is not None:
             ray.train_parts(cluster, sweep)
         elif resources.workers is not None:
-            workers.train_parts(sweep, resources.workers)
+            local.train_in_processes(sweep, resources.workers)
         else:
-            local.train_parts(sweep)
+            local.train_in_threads(sweep)
 
 
 def _say_how_long(parts: list[Part], device: torch.device, count: int | None) -> None:

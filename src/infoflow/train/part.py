@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from infoflow.cost import out_of_memory
 from infoflow.errors import JobError
-from infoflow.memory import out_of_memory
 from infoflow.progress import Progress
 from infoflow.train import checkpoint
 from infoflow.train.loop import CAPTURE, Report, Training, data_of, start, train

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
+from infoflow.cost import out_of_memory
 from infoflow.errors import InfoFlowError, JobError, printable
 from infoflow.files import encode
-from infoflow.memory import out_of_memory
 from infoflow.web.questions import read
 from infoflow.web.verbs import VERBS
 
