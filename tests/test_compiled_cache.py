@@ -148,3 +148,12 @@ def test_no_library_is_an_oserror(source: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(OSError, match="no C compiler"):
         kernels.library(source, FLAGS)
+
+
+def test_a_changed_header_is_compiled_again(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "number.h").write_text("#define NUMBER 7\n")
+    source.write_text('#include "number.h"\nint seven(void) { return NUMBER; }\n')
+    first = kernels.compiled(source, FLAGS)
+    assert kernels.compiled(source, FLAGS) == first
+    (tmp_path / "number.h").write_text("#define NUMBER 8\n")
+    assert kernels.library(source, FLAGS).seven() == 8

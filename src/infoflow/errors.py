@@ -33,6 +33,12 @@ def printable(message: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
+def first_line(error: BaseException) -> str:
+    """What a stranger's error says, in a line; its kind where it says nothing."""
+    words = str(error).strip()
+    return words.splitlines()[0] if words else type(error).__name__
+
+
 def unknown(kind: str, name: object, known: list[str]) -> InfoFlowError:
     """The error for a name nobody knows, with one that exists where it is near: few letters differ, or are missing."""
     text = " ".join(str(name).split())

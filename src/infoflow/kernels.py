@@ -5,7 +5,8 @@
 What is loaded runs, so a file is loaded only if
 
 - the folder and the file belong to this user, are no links, and nobody else may write to them;
-- its name holds the digest of what it was made from: source, flags, linked libraries, compiler and processor;
+- its name holds the digest of what it was made from: source with its own headers, flags, linked libraries, compiler
+  and processor;
 - its name holds the digest of its own bytes: a file cut short would end the process with a bus error;
 - all this holds of the folder that is open while it is loaded, whatever is put in its place meanwhile.
 
@@ -16,6 +17,7 @@ import ctypes
 import hashlib
 import os
 import platform
+import re
 import shutil
 import stat
 import subprocess
@@ -25,6 +27,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 SECONDS = 120  # for a compiler
+INCLUDED = re.compile(rb'^#include "([^"]+)"', re.MULTILINE)
 FOREIGN = stat.S_IWGRP | stat.S_IWOTH  # others may write
 
 
@@ -85,7 +88,13 @@ def _origin(source: Path, words: Sequence[str], compiler: Path) -> str:
     """A digest of all that decides what comes out; a compiler is known by its path, size and date."""
     found = compiler.resolve().stat()
     identity = [str(compiler.resolve()), found.st_size, found.st_mtime_ns, platform.platform(), _processor(), *words]
-    return hashlib.sha256(source.read_bytes() + repr(identity).encode()).hexdigest()[:24]
+    return hashlib.sha256(_text(source) + repr(identity).encode()).hexdigest()[:24]
+
+
+def _text(source: Path) -> bytes:
+    """A source and, behind it, the headers it includes from its own folders."""
+    text = source.read_bytes()
+    return text + b"".join(_text(source.parent / name.decode()) for name in INCLUDED.findall(text))
 
 
 def _sound(path: Path) -> bool:

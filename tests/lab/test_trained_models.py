@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from infoflow.construct.rank_one.text import TaggedText, ceilings
+from infoflow.construct.softmax_attention.figures import slope
 from infoflow.lab.item import Context, printed
 from infoflow.lab.papers.rank_one.figure1.model import Tagging, synthetic_text
 from infoflow.lab.papers.softmax_attention.figure2 import item as figure2
 from infoflow.lab.papers.softmax_attention.model import Guided, SingleLayer
-from infoflow.lab.papers.softmax_attention.tasks import Sequences, Truncated, apart, slope
+from infoflow.lab.papers.softmax_attention.tasks import Sequences, Truncated, apart
 from infoflow.lab.sweep import schedule
 from infoflow.train.fit import Recipe, Run, fit_many
 from infoflow.train.loop import start, train

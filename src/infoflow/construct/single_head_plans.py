@@ -118,23 +118,29 @@ MOST_NUMBERS = 2**27  # 1 GiB of float64
 
 
 @dataclass(frozen=True)
-class MemoryPlan:
-    """N levels, K intervals a coordinate, the features with their ranges, and the proved bound."""
+class SingleHead:
+    """What both heads read: T tokens, features with their ranges and a constant; the summands of the proved bound."""
 
-    target: Target
     T: int
-    eps: float
     terms: tuple[Feature, ...]
-    constant: float
     ranges: tuple[tuple[float, float], ...]
-    levels: int
-    knots: int
-    parts: dict[str, float]  # levels, hats, rounding: the summands of the bound
+    constant: float
+    parts: dict[str, float]
 
     @property
     def bound(self) -> float:
         """The error, summed over its parts."""
         return sum(self.parts.values())
+
+
+@dataclass(frozen=True)
+class MemoryPlan(SingleHead):
+    """N levels and K intervals a coordinate; the error is that of levels, hats and rounding."""
+
+    target: Target
+    eps: float
+    levels: int
+    knots: int
 
     @property
     def grid(self) -> Float[np.ndarray, " knots"]:
@@ -212,7 +218,7 @@ def _sized(target: Target, T: int, eps: float, share: float, terms: list[Feature
     D = len(terms)
     _refuse_size(D * T * (levels + 1) * max(T * target.dim * knots, D * levels), eps)
     parts = {"levels": weight / (2 * levels), "hats": bend * ((high - low) / knots) ** 2 / 8}
-    plan = MemoryPlan(target, T, eps, tuple(terms), constant, ranges, levels, knots, parts)
+    plan = MemoryPlan(T, tuple(terms), ranges, constant, parts, target, eps, levels, knots)
     return replace(plan, parts=parts | {"rounding": rounding(plan)})
 
 
@@ -276,22 +282,13 @@ CHUNK = 2**22  # stairs evaluated at once
 
 
 @dataclass(frozen=True, eq=False)
-class ExponentialHead:
-    """X (B, T, d) -> (B,) through D numbers; `bound` is proved over the domain, `units` is N per coordinate."""
+class ExponentialHead(SingleHead):
+    """X (B, T, d) -> (B,) through D numbers; `bound` is proved over the domain, `units` is N per coordinate. The error
+    is that of stairs, softmax and rounding."""
 
-    terms: tuple[Feature, ...]
-    ranges: tuple[tuple[float, float], ...]
-    constant: float
-    T: int
     beta: float
     units: int
     steepness: float
-    parts: dict[str, float]  # stairs, softmax, rounding: the summands of the bound
-
-    @property
-    def bound(self) -> float:
-        """The error, summed over its parts."""
-        return sum(self.parts.values())
 
     @property
     def head_dim(self) -> int:
@@ -360,7 +357,7 @@ def exponential_head(target: Target, T: int, eps: float, units: int | None = Non
         steepness = max(1.0, math.log(1 / tail) / (2 * (1 - math.exp(-beta / (2 * N)))))
         parts = {"stairs": weight * (1 / (2 * N) + tail), "mean of exponentials": weight * math.log(T) / (2 * beta)}
         parts["rounding"] = _staircase_rounding(terms, ranges, constant, target.domain, T, N, beta)
-        head = ExponentialHead(tuple(terms), ranges, constant, T, beta, N, steepness, parts)
+        head = ExponentialHead(T, tuple(terms), ranges, constant, parts, beta, N, steepness)
         share = min(0.99 * share, (eps - 2 * parts["rounding"]) * (1 - 2.0**-40))
         if head.bound <= eps or units is not None or share < eps / 2:
             break

@@ -1,5 +1,6 @@
 """trace: the information flow of one input through an architecture, set by set."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -158,9 +159,9 @@ class Flow(Shown):
             lines.append(self.note)
         for l in range(self.layers + 1):
             shown = range(1, self.T + 2) if self.T <= 16 and l < self.layers else [self.T + 1]
-            sets = "  ".join(f"I({t},{l})={_braces(self.members(t, l))}" for t in shown)
+            sets = "  ".join(f"I({t},{l})={braces(self.members(t, l))}" for t in shown)
             lines.append(f"layer {l}: {sets}")
-        active = _braces(tuple(int(t) + 1 for t in np.flatnonzero(self.active)))
+        active = braces(tuple(int(t) + 1 for t in np.flatnonzero(self.active)))
         lines.append(f"active {active}: {'learned' if self.learns else 'missed'}; cost exponent {self.exponent}")
         return "\n".join(lines)
 
@@ -198,6 +199,7 @@ def _tokens(X: Any, target: Target) -> np.ndarray:
     return tokens
 
 
-def _braces(members: tuple[int, ...], most: int = 12) -> str:
+def braces(members: Sequence[int], most: int = 12) -> str:
+    """{1,2,5}; of a long one the first members and how many there are."""
     shown = ",".join(map(str, members[:most])) + (f",.. ({len(members)})" if len(members) > most else "")
     return "{" + shown + "}"

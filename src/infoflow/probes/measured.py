@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from infoflow.errors import InfoFlowError, unknown
+from infoflow.flow.trace import braces
 from infoflow.probes.bracket import Bracket
 from infoflow.probes.effects import Effects
 from infoflow.probes.intervals import ratio_interval
@@ -173,14 +174,14 @@ class MeasuredFlow(Shown):
         rows = self.content.held.value[layer].shape[0]
         if self.T > 12:
             return f"a state holds {self.mean_size(layer, 'held'):.3g} tokens on average"
-        return "  ".join(f"I({t},{layer})={_braces0(self.members(t, layer, 'held'))}" for t in range(1, rows + 1))
+        return "  ".join(f"I({t},{layer})={braces(self.members(t, layer, 'held'))}" for t in range(1, rows + 1))
 
     def _sets_text(self, position: int, layer: int) -> str:
-        said = f"content {_braces0(self.members(position, layer))}"
+        said = f"content {braces(self.members(position, layer))}"
         if self.free is not None:
-            said += f", selection {_braces0(self.members(position, layer, 'selection'))}"
+            said += f", selection {braces(self.members(position, layer, 'selection'))}"
         unclear = self.unclear(position, layer)
-        return said + (f", unclear {_braces0(unclear)}" if unclear else "")
+        return said + (f", unclear {braces(unclear)}" if unclear else "")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -239,9 +240,4 @@ def _interval(found: tuple[float, float, float] | None) -> str:
 
 
 def _braces(members: Sequence[int]) -> str:
-    return _braces0([s + 1 for s in members])
-
-
-def _braces0(members: Sequence[int], most: int = 12) -> str:
-    shown = ",".join(map(str, members[:most])) + (f",.. ({len(members)})" if len(members) > most else "")
-    return "{" + shown + "}"
+    return braces([s + 1 for s in members])

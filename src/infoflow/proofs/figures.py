@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from infoflow.certificates import Certificate
+from infoflow.refutations.figures import tokens_image
 from infoflow.report import style
 
 if TYPE_CHECKING:
@@ -39,9 +40,4 @@ def _bracket(axis: Any, certificate: Certificate) -> None:
 
 def _worst(axis: Any, X: np.ndarray) -> Any:
     X = X[:LONGEST]
-    T, d = X.shape
-    limit = float(np.abs(X).max()) or 1.0
-    image = axis.imshow(X.T, aspect="auto", cmap="RdBu_r", vmin=-limit, vmax=limit, extent=(0.5, T + 0.5, d + 0.5, 0.5))
-    axis.set(title="the input that attains it", xlabel="position", ylabel="coordinate", yticks=range(1, d + 1))
-    axis.grid(False)
-    return image
+    return tokens_image(axis, X, "the input that attains it", float(np.abs(X).max()) or 1.0)

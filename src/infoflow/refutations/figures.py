@@ -16,17 +16,18 @@ def collision_figure(found: Collision) -> "Figure":
     made, axes = style.figure(8.0, 4.6, rows=2, columns=2)
     limit = float(max(np.abs(found.Y).max(), np.abs(found.Z).max()))
     for axis, X, name in ((axes[0, 0], found.Y, "Y"), (axes[0, 1], found.Z, "Z")):
-        image = _sequence(axis, X, name, limit)
+        image = tokens_image(axis, X, f"sequence {name}", limit)
     made.colorbar(image, ax=axes[0, :], shrink=0.8, label="value of the coordinate")
     _states(axes[1, 0], found)
     _targets(axes[1, 1], found)
     return made
 
 
-def _sequence(axis: Any, X: np.ndarray, name: str, limit: float) -> Any:
+def tokens_image(axis: Any, X: np.ndarray, title: str, limit: float) -> Any:
+    """A sequence as a picture: a column a token, positions from 1 on."""
     T, d = X.shape
     image = axis.imshow(X.T, aspect="auto", cmap="RdBu_r", vmin=-limit, vmax=limit, extent=(0.5, T + 0.5, d + 0.5, 0.5))
-    axis.set(title=f"sequence {name}", xlabel="position", ylabel="coordinate", yticks=range(1, d + 1))
+    axis.set(title=title, xlabel="position", ylabel="coordinate", yticks=range(1, d + 1))
     axis.grid(False)
     return image
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from infoflow import arguments, cost
-from infoflow.errors import InfoFlowError
+from infoflow.errors import InfoFlowError, first_line
 from infoflow.nn import Transformer
 from infoflow.refutations.surrogate import Surrogate, surrogate_of
 from infoflow.targets.target import Target
@@ -149,8 +149,7 @@ def _check(problem: TwinProblem, seed: int) -> None:
         except InfoFlowError:
             raise
         except Exception as error:  # a stranger's function may raise anything: it must become one sentence
-            line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise InfoFlowError(f"expected {name}(X) to accept {shape}, it failed: {line}") from None
+            raise InfoFlowError(f"expected {name}(X) to accept {shape}, it failed: {first_line(error)}") from None
         if not isinstance(y, Tensor) or y.ndim != (2 if name == "state" else 1) or y.shape[0] != 3 or y.numel() == 0:
             got = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
             want = "(3, N)" if name == "state" else "(3,)"

@@ -233,6 +233,14 @@ def dot(a: Array, b: Array) -> Array:
     return total
 
 
+def sum_of_tokens(tokens: Array) -> Array:
+    """(..., k, d) -> (..., d), left to right: the value does not depend on a library's order of summation."""
+    total = tokens[..., 0, :]
+    for v in range(1, tokens.shape[-2]):
+        total = total + tokens[..., v, :]
+    return total
+
+
 def pair_dots(a: Array, b: Array) -> Array:
     """a (B, S, r), b (B, T, r) -> all inner products (B, S, T), each as `dot` computes it."""
     return dot(a[:, :, None, :], b[:, None, :, :])

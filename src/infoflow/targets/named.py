@@ -30,7 +30,7 @@ import numpy as np
 from infoflow import arguments, cost
 from infoflow.architecture import Architecture
 from infoflow.arguments import integer, shown
-from infoflow.errors import InfoFlowError, unknown
+from infoflow.errors import InfoFlowError, first_line, unknown
 from infoflow.targets.arrays import Array, is_torch, on_host
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import CallableScore, Edge, NormOfSum, TreeScore, factor
@@ -90,9 +90,14 @@ def min_pair(d: int = 3) -> Target:
 def closest_pair(d: int = 2) -> Target:
     """min_{s != t} |x(s) - x(t)|^2, two different positions."""
     _at_least(d=(d, 1))
+    closest = Extremum(_squared_distance(d), "min", distinct=True, name="min")
+    return Target.sum(closest, spelling=spell("closest_pair", {"d": d}))
+
+
+def _squared_distance(d: int) -> TreeScore:
+    """|x - y|^2 of two tokens."""
     square, (left, right) = Polynomial.quadratic(np.eye(d)), factor(-2.0 * np.eye(d))
-    score = TreeScore((square, square), (Edge(0, 1, left, right),), d)
-    return Target.sum(Extremum(score, "min", distinct=True, name="min"), spelling=spell("closest_pair", {"d": d}))
+    return TreeScore((square, square), (Edge(0, 1, left, right),), d)
 
 
 def value_at_argmax(d: int = 2, margin: float = 0.1) -> Target:
@@ -128,9 +133,7 @@ def after_match(d: int = 2, margin: float = 0.1) -> Target:
     Certificates speak of inputs on which the nearest earlier token is nearer than every other by `margin`.
     """
     _at_least(d=(d, 1))
-    square, (left, right) = Polynomial.quadratic(np.eye(d)), factor(-2.0 * np.eye(d))
-    score = TreeScore((square, square), (Edge(0, 1, left, right),), d)
-    match = Extremum(score, "min", sets=(slice(None, -1), slice(-1, None)))
+    match = Extremum(_squared_distance(d), "min", sets=(slice(None, -1), slice(-1, None)))
     term = ValueAtExtremum(match, Polynomial.identity(d), margin=margin, name="next", shift=1)
     return Target((term,), Polynomial.identity(d), d, spell("after_match", {"d": d, "margin": margin}))
 
@@ -383,9 +386,8 @@ class OnTensors:
         except InfoFlowError:
             raise
         except Exception as error:  # a stranger's function may raise anything
-            line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise InfoFlowError(
-                f"expected the function to take a tensor of shape {tuple(x.shape)}, it failed: {line}"
+                f"expected the function to take a tensor of shape {tuple(x.shape)}, it failed: {first_line(error)}"
             ) from None
         if not isinstance(y, torch.Tensor):
             raise InfoFlowError(f"expected the function to return a tensor, got {type(y).__name__}.")

@@ -17,7 +17,7 @@ import numpy as np
 
 from infoflow import arguments
 from infoflow.errors import InfoFlowError
-from infoflow.targets.arrays import Array, concatenate, dot, is_torch, stack
+from infoflow.targets.arrays import Array, concatenate, dot, is_torch, stack, sum_of_tokens
 from infoflow.targets.polynomial import Polynomial
 
 
@@ -142,19 +142,12 @@ class NormOfSum:
         arguments.integer("dim", self.dim)
 
     def __call__(self, tokens: Array) -> Array:
-        total = self._sum(tokens)
+        total = sum_of_tokens(tokens)
         return dot(total, total)
 
     def gradient(self, tokens: Array) -> Array:
         """Twice the sum, for every token of the tuple."""
-        return concatenate([2 * self._sum(tokens)[..., None, :]] * self.arity, -2)
-
-    def _sum(self, tokens: Array) -> Array:
-        """Left to right, so that the value does not depend on a library's order of summation."""
-        total = tokens[..., 0, :]
-        for v in range(1, self.arity):
-            total = total + tokens[..., v, :]
-        return total
+        return concatenate([2 * sum_of_tokens(tokens)[..., None, :]] * self.arity, -2)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,7 @@ from infoflow.targets.arrays import (
     on_host,
     order,
     stack,
+    sum_of_tokens,
     two_largest,
 )
 from infoflow.targets.norm_search import search_in_c, smallest_triples
@@ -319,10 +320,7 @@ class PositionSum:
 
     def value(self, tokens: Array) -> Array:
         """The sum of the tokens there."""
-        total = tokens[..., 0, :]
-        for v in range(1, self.arity):
-            total = total + tokens[..., v, :]
-        return total
+        return sum_of_tokens(tokens)
 
     def gradient(self, tokens: Array) -> Array:
         """One, for every token and coordinate of its own."""

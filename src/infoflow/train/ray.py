@@ -18,7 +18,7 @@ import torch
 
 from infoflow import apart
 from infoflow.cost import cores
-from infoflow.errors import InfoFlowError, JobError
+from infoflow.errors import InfoFlowError, JobError, first_line
 from infoflow.installation import extra
 from infoflow.train.part import Board, Finished, Keep, Stop, Sweep, provider, remembered, taken_up, train_or_split
 from infoflow.train.plan import Part, choose, threads
@@ -133,7 +133,7 @@ def connect(address: str | None) -> Cluster:
         with apart.folder():  # Ray's workers look for modules in the current folder, before the installed ones
             ray.init(**options)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = first_line(error)
         raise JobError(f"expected a Ray cluster at {address or 'this machine'}, none answered ({reason}).") from None
     return Cluster(ray, ours=True)
 

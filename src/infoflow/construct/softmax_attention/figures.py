@@ -1,5 +1,6 @@
 """Figures: how anchors are selected, error against p and H, descent and attention on one plot, heat maps."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -69,11 +70,12 @@ def _rate(axes, sizes, nets, label) -> None:  # type: ignore[no-untyped-def]
     found = [net.attack(0, 1.0) for net in nets]
     axes.loglog(sizes, [net.certificate.bound for net in nets], "--", color=COLOURS[1], label="bound")
     axes.loglog(sizes, found, "o-", color=COLOURS[0], label="attacked sup error")
-    axes.set(xlabel=label, ylabel="error", title=f"slope {_slope(sizes, found):.2f}")
+    axes.set(xlabel=label, ylabel="error", title=f"slope {slope(sizes, found):.2f}")
     axes.legend()
 
 
-def _slope(sizes: list[int], errors: list[float]) -> float:
+def slope(sizes: Sequence[float], errors: Sequence[float]) -> float:
+    """Least-squares slope of log error against log size."""
     x, y = torch.tensor(sizes).double().log(), torch.tensor(errors).double().log()
     return float(((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).square().sum())
 

@@ -129,12 +129,7 @@ class Truncated(Taught):
         inputs = torch.cat([x, torch.ones_like(x[..., :1])], -1).transpose(0, 1)  # (n, N, d + 1)
         fit = torch.linalg.lstsq(inputs[:, :cut], y[:cut].mT.unsqueeze(-1)).solution
         linear = (inputs[:, cut:] @ fit).squeeze(-1).mT
-        return {
-            "construction": float(gap.square().mean()),
-            "sup": float(gap.max()),
-            "mean predictor": float((y[cut:] - y[:cut].mean(0)).square().mean()),
-            "linear regression": float((y[cut:] - linear).square().mean()),
-        }
+        return _beside(gap, y[:cut], y[cut:], linear)
 
 
 @dataclass(frozen=True)
@@ -191,12 +186,17 @@ class Sequences(Taught):
         gap = (net(tokens).squeeze(-1) + b_2 - y[cut : cut + most]).abs()
         inputs = torch.cat([x, torch.ones_like(x[:, :1])], 1)
         linear = inputs[cut:] @ torch.linalg.lstsq(inputs[:cut], y[:cut]).solution
-        return {
-            "construction": float(gap.square().mean()),
-            "sup": float(gap.max()),
-            "mean predictor": float((y[cut:] - y[:cut].mean(0)).square().mean()),
-            "linear regression": float((y[cut:] - linear).square().mean()),
-        }
+        return _beside(gap, y[:cut], y[cut:], linear)
+
+
+def _beside(gap: Tensor, known: Tensor, asked: Tensor, linear: Tensor) -> dict[str, float]:
+    """What stands beside a trained network: the construction, the mean of the known values, linear regression."""
+    return {
+        "construction": float(gap.square().mean()),
+        "sup": float(gap.max()),
+        "mean predictor": float((asked - known.mean(0)).square().mean()),
+        "linear regression": float((asked - linear).square().mean()),
+    }
 
 
 def sweep_rows(
@@ -241,9 +241,3 @@ def falls(rows: Sequence[dict[str, Any]], sweep: str) -> tuple[float, float]:
 def average(entries: list[dict[str, float]]) -> dict[str, float]:
     """The mean of each named measure over runs."""
     return {name: sum(entry[name] for entry in entries) / len(entries) for name in entries[0]}
-
-
-def slope(sizes: list[float], errors: list[float]) -> float:
-    """Least-squares slope of log error against log size."""
-    x, y = torch.tensor(sizes).double().log(), torch.tensor(errors).double().log()
-    return float(((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).square().sum())

@@ -4,9 +4,10 @@ own numbers and the construction."""
 from dataclasses import replace
 from typing import Any
 
+from infoflow.construct.softmax_attention.figures import slope
 from infoflow.files import write_json
 from infoflow.lab.item import Compared, Context, Item, Judgement, Outcome, printed
-from infoflow.lab.papers.softmax_attention.tasks import Truncated, apart, falls, slope, sweep_rows
+from infoflow.lab.papers.softmax_attention.tasks import Truncated, apart, falls, sweep_rows
 from infoflow.lab.sweep import schedule, spread
 from infoflow.provenance import provenance
 from infoflow.reading import json_of

@@ -3,8 +3,9 @@ beside its own numbers and three untrained ones."""
 
 from typing import Any
 
+from infoflow.construct.softmax_attention.figures import slope
 from infoflow.lab.item import Compared, Context, Item, Judgement, Outcome, printed
-from infoflow.lab.papers.softmax_attention.tasks import Sequences, falls, slope, sweep_rows
+from infoflow.lab.papers.softmax_attention.tasks import Sequences, falls, sweep_rows
 from infoflow.lab.sweep import schedule
 
 PAPER = schedule(epochs=3, batch=32, lr=1e-3)
