@@ -34,7 +34,7 @@ MOVED = {  # functions by the file they are in, then the file they were in
 }
 BEFORE = {(now, name): then for (now, then), names in MOVED.items() for name in names}
 FORMER_NAMES = {"UnitBundle": "Fan", "bundle": "fan", "bundles": "fans", "bundle_error": "fan_error",
-                "RankOneHead": "Head", "STEP_LENGTHS": "STEPS",
+                "RankOneHead": "Head", "ProvedWidth": "Proved", "STEP_LENGTHS": "STEPS",
                 "bundle_at_zero": "fan_at_zero", "displaced": "slip", "unwanted": "stray", "value_error": "stray",
                 "embedding_error": "stray", "with_stored_errors": "with_strays", "WiredHead": "Head",
                 "_embedding_error": "_embedding_stray"}  # fmt: skip

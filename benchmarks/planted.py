@@ -25,7 +25,7 @@ from infoflow.files import write_json
 from infoflow.probes.benchmark.catalogue import STRENGTHS
 from infoflow.probes.benchmark.faithful import mib
 from infoflow.probes.benchmark.make import make_benchmark
-from infoflow.probes.benchmark.methods import Seen, answers
+from infoflow.probes.benchmark.methods import TwoPasses, answers
 from infoflow.probes.benchmark.read import Benchmark, PlantedNetwork, open_benchmark
 from infoflow.probes.benchmark.score import KEEPS, Judged, by_family, judge, summary
 from infoflow.progress import Progress
@@ -48,7 +48,7 @@ def lens_labels(network: PlantedNetwork) -> list[list[str]] | None:
     options = {"exclude_bos": False, "exclude_current_token": False, "error_measure": "mul"}
     T = network.X.shape[1]
     found = []
-    for weights in Seen.of(network).clean.weights:
+    for weights in TwoPasses.of(network).clean.weights:
         if weights.shape[2] < T:  # the library asks for square patterns: the CLS' own are none
             found.append(["max"] * weights.shape[1])
             continue
@@ -92,7 +92,7 @@ def _detections(network: PlantedNetwork, lens: Any) -> dict[str, list[torch.Tens
 
 def judged(network: PlantedNetwork) -> dict[str, Any]:
     """Every method's counts on one network, as plain values."""
-    seen, truth = Seen.of(network), network.truth()
+    seen, truth = TwoPasses.of(network), network.truth()
     found: dict[str, Any] = {}
     given = answers(network)
     lens = lens_labels(network)

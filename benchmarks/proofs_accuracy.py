@@ -16,7 +16,7 @@ from typing import Any
 
 import infoflow as iflow
 from infoflow.files import write_json
-from infoflow.proofs.accuracy import Law, Share, listed, prove
+from infoflow.proofs.accuracy import Share, TokenLaw, listed, prove
 from infoflow.proofs.tabled import Tabled, tabled
 from infoflow.provenance import provenance
 from infoflow.train.fit import Run, fit_many
@@ -43,7 +43,7 @@ def timed(strategy: str, prover: Callable[[], Share]) -> dict[str, Any]:
     return {**found, "seconds": time.process_time() - start}
 
 
-def strategies(net: Tabled, law: Law) -> list[dict[str, Any]]:
+def strategies(net: Tabled, law: TokenLaw) -> list[dict[str, Any]]:
     rows = [timed(f"depth {depth}", lambda depth=depth: prove(net, law, math.inf, depth)) for depth in (1, 2)]
     rows += [
         timed(f"climb, {most:,} groups", lambda most=most: prove(net, law, math.inf, most=most)) for most in CLIMBS
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=4)
     options = parser.parse_args()
     network, missed = network_of(options.symbols, options.length, options.store)
-    rows = strategies(tabled(network), Law(options.symbols, options.length))
+    rows = strategies(tabled(network), TokenLaw(options.symbols, options.length))
     sizes = {"symbols": options.symbols, "length": options.length, "validation_error": missed}
     made = {"provenance": provenance(("numpy", "torch", "scipy")), **sizes, "rows": rows}
     write_json(RESULTS / "proofs_accuracy.json", made)

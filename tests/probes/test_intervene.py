@@ -14,7 +14,7 @@ from infoflow.probes import Batch, intervene, joint_path, measure_references, re
 from infoflow.probes.intervals import ratio_interval
 from infoflow.probes.intervene import JointPath, Point
 from infoflow.probes.record import as_batches
-from infoflow.probes.tasks import LanguageModelling, MaskedTokens, Measured, Regression, Retrieval, encode
+from infoflow.probes.tasks import LanguageModelling, MaskedTokens, Measured, Retrieval, SquaredError, encode
 
 
 def test_language_modelling_is_the_librarys_loss():
@@ -61,7 +61,7 @@ def task_for(model, seed, documents=12):
     X = torch.randn(documents, 5, 3, generator=torch.Generator().manual_seed(seed))
     with torch.no_grad():
         y = model(X)
-    return Regression([Batch({"X": X})], [y])
+    return SquaredError([Batch({"X": X})], [y])
 
 
 def test_costs_are_the_difference_of_losses():

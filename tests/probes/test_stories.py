@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from infoflow.errors import InfoFlowError
-from infoflow.probes.stories import LARGEST_TOKENIZER, Sizes, StoriesTokenizer, halves, read_model
+from infoflow.probes.stories import LARGEST_TOKENIZER, StoriesTokenizer, StorySizes, halves, read_model
 
 pytest.importorskip("transformers", reason="transformers is not installed")
-SIZES = Sizes(16, 12, 2, 4, 2, 16, 10)
+SIZES = StorySizes(16, 12, 2, 4, 2, 16, 10)
 
 
-def written(path: Path, sizes: Sizes = SIZES) -> dict[str, np.ndarray]:
+def written(path: Path, sizes: StorySizes = SIZES) -> dict[str, np.ndarray]:
     generator = np.random.default_rng(0)
     blocks = {name: generator.normal(size=shape).astype("<f4") for name, shape in sizes.blocks().items()}
     numbers = (sizes.dim, sizes.hidden, sizes.layers, sizes.heads, sizes.kv_heads, sizes.vocabulary, sizes.length)
@@ -130,7 +130,7 @@ def test_the_real_story_model():
 
 def test_absurd_sizes_are_refused_before_anything_is_read(tmp_path: Path) -> None:
     """65,536 layers of two numbers each are a file of a few megabytes, and minutes of making modules."""
-    small = Sizes(2, 1, 65_536, 1, 1, 1, 1)
+    small = StorySizes(2, 1, 65_536, 1, 1, 1, 1)
     written(tmp_path / "deep.bin", small)
     with pytest.raises(InfoFlowError, match="at most 1024 layers"):
         read_model(tmp_path / "deep.bin")

@@ -10,7 +10,7 @@ import torch
 from infoflow import InfoFlowError
 from infoflow.nn import Transformer, TransformerConfig
 from infoflow.proofs import tabled as tables
-from infoflow.proofs.accuracy import Law, certify_accuracy, children, largest_error, listed, prove
+from infoflow.proofs.accuracy import TokenLaw, certify_accuracy, children, largest_error, listed, prove
 from infoflow.proofs.tabled import hull, least, tabled
 from infoflow.proofs.trained import certify_trained
 
@@ -33,7 +33,7 @@ def sequences(size: int, T: int) -> np.ndarray:
 def test_every_depth_encloses_the_truth_and_the_last_is_exact(seed: int) -> None:
     size, T = 5, 3
     made = network(seed, scale=[0.3, 1.0, 3.0][seed % 3])
-    net, law = tabled(made), Law(size, T)
+    net, law = tabled(made), TokenLaw(size, T)
     every = sequences(size, T)
     with torch.no_grad():
         answers = made(torch.from_numpy(every)).numpy().argmax(1)
@@ -57,11 +57,11 @@ def test_a_network_that_is_mostly_right(sharp: float) -> None:
     every = sequences(size, T)
     votes = np.stack([(every == v).sum(1) * math.exp(sharp * v) for v in range(size)], 1)
     truth = float((votes.argmax(1) == every.max(1)).mean())
-    shares = [prove(net, Law(size, T), 1e9, depth) for depth in (1, 2, 3, 4)]
+    shares = [prove(net, TokenLaw(size, T), 1e9, depth) for depth in (1, 2, 3, 4)]
     assert all(share.right <= truth + 1e-15 and truth <= share.at_most + 1e-15 for share in shares)
     assert shares[0].right > 0.0
     assert shares[-1].right == pytest.approx(truth, abs=1e-15)
-    adaptive = prove(net, Law(size, T), 1e9)
+    adaptive = prove(net, TokenLaw(size, T), 1e9)
     assert adaptive.right == pytest.approx(truth, abs=1e-15)
     assert sharp < 1.0 or adaptive.groups < math.comb(size + T - 1, T) / 5  # far fewer than there are multisets
 
@@ -74,11 +74,11 @@ def test_a_product_law() -> None:
     with torch.no_grad():
         good = made(torch.from_numpy(every)).numpy().argmax(1) == every.max(1)
     truth = float((np.prod(weights[every], 1) * good).sum())
-    share = prove(tabled(made), Law(size, T, weights), 1e9)
+    share = prove(tabled(made), TokenLaw(size, T, weights), 1e9)
     assert share.right == pytest.approx(truth, abs=1e-9)
     assert share.right <= truth
     with pytest.raises(InfoFlowError, match="4 probabilities"):
-        Law(4, 3, np.ones(3))
+        TokenLaw(4, 3, np.ones(3))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -97,7 +97,7 @@ def test_the_bounds_hold_for_every_sequence_of_a_group(seed: int) -> None:
     for g in range(len(groups)):
         second, often = int(groups.tokens[g, 1]), int(groups.counts[g, 1])
         mine = (counts[:, 4] == 1) & (counts[:, second] == often) & (counts[:, second + 1 : 4].sum(1) == 0)
-        assert mine.sum() == Law(size, T).mass(groups.tokens[g], groups.counts[g], int(groups.free[g]), second)
+        assert mine.sum() == TokenLaw(size, T).mass(groups.tokens[g], groups.counts[g], int(groups.free[g]), second)
         assert (values[mine] @ weights[g].T >= found[g] - 1e-12).all()
         points, allowed = hull(net, groups, 0)
         direction = rng.normal(size=8)
@@ -158,9 +158,9 @@ def test_extreme_scores_do_not_overflow() -> None:
     made = network(0, 4)
     with torch.no_grad():
         made.attentions[0].key *= 1e3
-    share = prove(tabled(made), Law(4, 3), 1e9)
+    share = prove(tabled(made), TokenLaw(4, 3), 1e9)
     assert math.isfinite(share.right)
-    assert share.right <= listed(tabled(made), Law(4, 3)).right <= share.at_most
+    assert share.right <= listed(tabled(made), TokenLaw(4, 3)).right <= share.at_most
 
 
 def test_what_cancels_in_a_score_is_rounded_all_the_same() -> None:

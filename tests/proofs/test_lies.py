@@ -9,7 +9,7 @@ import torch
 import infoflow as iflow
 from infoflow import InfoFlowError
 from infoflow.nn import Transformer, TransformerConfig
-from infoflow.proofs.accuracy import Law, largest_error
+from infoflow.proofs.accuracy import TokenLaw, largest_error
 from infoflow.proofs.gaps import gap, on_edge
 from infoflow.proofs.reduce import gamma, reduce
 from infoflow.proofs.tabled import Tabled, tabled
@@ -159,12 +159,12 @@ def test_a_bound_that_is_no_number_is_infinite() -> None:
 
 def test_masses_of_a_law_beyond_float64_and_their_slack() -> None:
     """Multinomial numbers beyond 1e308, and sums of so many factors that 1e-10 does not cover them."""
-    law = Law(64, 400, np.ones(64))
+    law = TokenLaw(64, 400, np.ones(64))
     counts = np.full(40, 10)
     found = law.mass(np.arange(40), counts, 0, 0)
     wanted = math.lgamma(401) - 40 * math.lgamma(11) - 400 * math.log(64)
     assert math.log(found) == pytest.approx(wanted, rel=1e-11)
-    assert Law(4096, 10**4, np.ones(4096)).share(1.0) < 1 - 1e-9
+    assert TokenLaw(4096, 10**4, np.ones(4096)).share(1.0) < 1 - 1e-9
 
 
 def test_a_length_that_nobody_can_count_is_refused() -> None:

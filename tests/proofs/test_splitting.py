@@ -9,7 +9,7 @@ import torch
 from infoflow import InfoFlowError, targets
 from infoflow.nn import Transformer, TransformerConfig
 from infoflow.proofs import forms, network_forms, target_forms
-from infoflow.proofs.forms import Form, boxes
+from infoflow.proofs.forms import AffineForm, boxes
 from infoflow.proofs.splitting import errors, split
 from infoflow.targets.target import Target
 
@@ -45,7 +45,7 @@ def some_boxes(rng: np.random.Generator, n: int, count: int = 40) -> tuple[np.nd
     return low, np.minimum(low + wide, 1.0)
 
 
-def tokens_of(low: np.ndarray, high: np.ndarray, T: int) -> Form:
+def tokens_of(low: np.ndarray, high: np.ndarray, T: int) -> AffineForm:
     return boxes(low, high).each(lambda array: array.reshape(*array.shape[:-1], T, -1))
 
 
@@ -127,11 +127,11 @@ def test_order_is_used_only_where_it_does_not_matter() -> None:
 def test_a_broken_remainder_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products without their remainder, and some network leaves its form."""
 
-    def bare(self: Form, other: Form) -> Form:
+    def bare(self: AffineForm, other: AffineForm) -> AffineForm:
         c, a, e = self.c * other.c, self.c * other.a + other.c * self.a, np.abs(self.c) * other.e
-        return Form(c, a, e, c - np.abs(a).sum(0) - e, c + np.abs(a).sum(0) + e)
+        return AffineForm(c, a, e, c - np.abs(a).sum(0) - e, c + np.abs(a).sum(0) + e)
 
-    monkeypatch.setattr(forms.Form, "__mul__", bare)
+    monkeypatch.setattr(forms.AffineForm, "__mul__", bare)
     with pytest.raises(AssertionError):
         test_forms_enclose_the_network(CASES[0], 3.0)
 

@@ -3,7 +3,7 @@ import pytest
 import infoflow as iflow
 from infoflow import targets
 from infoflow.errors import InfoFlowError
-from infoflow.verdicts.plan import Option, _pareto
+from infoflow.verdicts.plan import PlannedShape, _pareto
 
 
 def test_deeper_than_its_jobs_no_architecture_is_better():
@@ -50,9 +50,9 @@ def test_lowering_a_head_or_an_embedding_of_an_option_is_refused():
 
 
 def test_pareto_keeps_one_of_equals():
-    a, b = Option((1, 2), (4, 4), 9, ""), Option((2, 1), (4, 4), 9, "")
+    a, b = PlannedShape((1, 2), (4, 4), 9, ""), PlannedShape((2, 1), (4, 4), 9, "")
     assert _pareto([b, a]) == [a]
-    worse = Option((2, 2), (4, 4), 9, "")
+    worse = PlannedShape((2, 2), (4, 4), 9, "")
     assert _pareto([worse, a]) == [a]
 
 

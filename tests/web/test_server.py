@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from infoflow.cli import ending_of
 from infoflow.errors import InfoFlowError, JobError
 from infoflow.web.guard import LARGEST_BODY
-from infoflow.web.lanes import MOST_WAITING, Lane, Refused
+from infoflow.web.lanes import MOST_WAITING, Lane, Unanswered
 from infoflow.web.questions import read
 from infoflow.web.serving import run
 from infoflow.web.verbs import VERBS, Verb
@@ -223,7 +223,7 @@ def ask(lane: Lane, verb: str, question: Any, seconds: float = 30.0) -> Any:
 def test_a_question_that_takes_too_long_is_ended_and_the_next_is_answered(tmp_path: Path, finished: Any) -> None:
     async def run() -> None:
         lane = Lane("quick", 1, tmp_path)
-        with pytest.raises(Refused, match="expected an answer within") as caught:
+        with pytest.raises(Unanswered, match="expected an answer within") as caught:
             await ask(lane, "plan", {"target": "chain:length=6", "T": 64, "max_layers": 8, "max_heads": 16}, 0.01)
         assert caught.value.status == 504
         assert (await ask(lane, "trace", TRACE))["learns"]
@@ -254,7 +254,7 @@ def test_too_many_that_wait_are_told_so(tmp_path: Path, finished: Any) -> None:
     async def run() -> None:
         lane = Lane("quick", 1, tmp_path)
         lane.waiting = MOST_WAITING
-        with pytest.raises(Refused, match="too many") as caught:
+        with pytest.raises(Unanswered, match="too many") as caught:
             await ask(lane, "trace", TRACE)
         assert caught.value.status == 503
 

@@ -17,7 +17,7 @@ from math import exp, inf, log
 from typing import Any, Literal
 
 from infoflow.architecture import Architecture
-from infoflow.flow.normal_form import Kind, Refused
+from infoflow.flow.normal_form import RefusalKind, Refused
 from infoflow.targets.target import Target
 
 Builder = Literal["compiler", "exponential_head", "memory_head", "occupancy"]
@@ -61,7 +61,7 @@ class Refusal:
     architecture or the weight class; asked in this order, so that "weights" means the weight class alone."""
 
     builder: Builder
-    kind: Kind
+    kind: RefusalKind
     reasons: tuple[str, ...]
 
     @classmethod

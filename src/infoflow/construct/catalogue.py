@@ -15,7 +15,7 @@ from infoflow.certificates import Certified
 from infoflow.errors import InfoFlowError, unknown
 from infoflow.targets.named import target_of
 
-Kind = Literal["integer", "number", "text", "yes or no", "numbers", "data", "file", "target"]
+OptionKind = Literal["integer", "number", "text", "yes or no", "numbers", "data", "file", "target"]
 REQUIRED: Any = object()  # the default of an option that has none
 FLAGS = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
 
@@ -25,7 +25,7 @@ class Option:
     """One option: how its value is read, what it is when nobody says, and what it means."""
 
     name: str
-    kind: Kind
+    kind: OptionKind
     default: Any
     help: str
 

@@ -118,7 +118,7 @@ MOST_NUMBERS = 2**27  # 1 GiB of float64
 
 
 @dataclass(frozen=True)
-class SingleHead:
+class UniformHead:
     """What both heads read: T tokens, features with their ranges and a constant; the summands of the proved bound."""
 
     T: int
@@ -134,7 +134,7 @@ class SingleHead:
 
 
 @dataclass(frozen=True)
-class MemoryPlan(SingleHead):
+class MemoryPlan(UniformHead):
     """N levels and K intervals a coordinate; the error is that of levels, hats and rounding."""
 
     target: Target
@@ -282,7 +282,7 @@ CHUNK = 2**22  # stairs evaluated at once
 
 
 @dataclass(frozen=True, eq=False)
-class ExponentialHead(SingleHead):
+class ExponentialHead(UniformHead):
     """X (B, T, d) -> (B,) through D numbers; `bound` is proved over the domain, `units` is N per coordinate. The error
     is that of stairs, softmax and rounding."""
 

@@ -38,13 +38,13 @@ HELD = -1  # the first of the components that a token fetched from a neighbour, 
 MOST_CODES = 1024  # positions with a direction of their own: four attention matrices of T^2 numbers, 32 MiB
 ROOTS_A_SECOND = 2e6  # cubes of the vertices of a tree whose every root is tried, measured on one core
 
-Kind = Literal["target", "architecture", "weights", "accuracy"]
+RefusalKind = Literal["target", "architecture", "weights", "accuracy"]
 
 
 class Refused(InfoFlowError):
     """What a builder cannot serve; `reasons` holds every reason, `kind` says what stands in the way."""
 
-    def __init__(self, reasons: list[str] | tuple[str, ...], kind: Kind = "target") -> None:
+    def __init__(self, reasons: list[str] | tuple[str, ...], kind: RefusalKind = "target") -> None:
         self.reasons, self.kind = tuple(dict.fromkeys(reasons)), kind
         super().__init__("refused: " + "; ".join(self.reasons) + ".")
 

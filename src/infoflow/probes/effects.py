@@ -26,7 +26,7 @@ from infoflow.progress import Progress
 
 NOTHING = 1e-16  # of a state's variance: a change below it is rounding, and its way to the output is not followed
 TOGETHER = 1 << 24  # numbers of one layer's streams and attention weights held at once
-Kind = Literal["content", "free"]
+EffectKind = Literal["content", "free"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Effects:
     output_error: Float[np.ndarray, " T"]
 
 
-class Sums:
+class Moments:
     """Running first and second moments over draws."""
 
     def __init__(self, *shape: int) -> None:
@@ -111,7 +111,7 @@ class Stage:
         With `carriers` (for every layer True at some heads) the others fetch what they fetched for the document."""
         R = len(self.draws)
         pairs = [(number, draw) for number in range(len(groups)) for draw in range(R)]
-        sums = Sums(len(groups))
+        sums = Moments(len(groups))
         for part in chunks(pairs, self.batch_size(frozen)):
             ran = self.rerun.run(
                 self.variants([groups[n] for n, _ in part], [r for _, r in part]),
@@ -127,12 +127,12 @@ def chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
         yield items[start : start + size]
 
 
-def effects(stage: Stage, kind: Kind, interior: bool = True) -> Effects:
+def effects(stage: Stage, kind: EffectKind, interior: bool = True) -> Effects:
     """Every source, every state: T R passes, and with `interior` one more for every state that changed."""
     frozen, R, T = kind == "content", len(stage.draws), stage.T
-    held = [Sums(rows, T) for rows in stage.rows]
-    used = [Sums(rows, T) for rows in stage.rows]
-    output = Sums(T)
+    held = [Moments(rows, T) for rows in stage.rows]
+    used = [Moments(rows, T) for rows in stage.rows]
+    output = Moments(T)
     pairs = [(s, r) for s in stage.sources for r in range(R)]
     weights = stage.base.weights if frozen else None
     done = 0
@@ -172,7 +172,7 @@ def _through(
     ratio: Float[np.ndarray, "N rows"],
     sources: np.ndarray,
     weights: list[Tensor] | None,
-    used: Sums,
+    used: Moments,
 ) -> None:
     """Put every changed state in place alone, and add up what the output does."""
     base = stage.base.streams[layer]

@@ -23,7 +23,7 @@ from infoflow.probes.stories import MOST_LAYERS
 from infoflow.probes.texts import Encoding, library_encoding, reaction_encoding, within
 from infoflow.reading import json_of, text
 
-Kind = Literal["causal", "masked", "encoder"]
+ModelKind = Literal["causal", "masked", "encoder"]
 LOADERS = {"causal": "AutoModelForCausalLM", "masked": "AutoModelForMaskedLM", "encoder": "AutoModel"}
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 PIECES = (".safetensors.index.json", ".bin.index.json")  # their names of files may lead out of the folder
@@ -35,14 +35,14 @@ MOST_LABELS = 1_000_000
 LEAST_BITS = 1  # of a weight in the file, however it was packed
 
 
-def read(folder: Path) -> tuple[nn.Module, Kind, Encoding]:
+def read(folder: Path) -> tuple[nn.Module, ModelKind, Encoding]:
     """The model in evaluation mode, what it was trained for, and how text enters it."""
     transformers = extra("transformers", "probe", "a Hugging Face folder")
     config = _config(folder)
     names = [str(name) for name in config.get("architectures") or []]
     causal = any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in names)
     masked = any(name.endswith("ForMaskedLM") for name in names)
-    kind: Kind = "causal" if causal else "masked" if masked else "encoder"
+    kind: ModelKind = "causal" if causal else "masked" if masked else "encoder"
     loader = getattr(transformers, LOADERS[kind])
     _expect_tokenizer(folder)
     token_rules.expect_files(folder)

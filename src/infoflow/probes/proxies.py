@@ -26,7 +26,7 @@ SHARE = 0.1  # of the largest score: from here on a source is said to matter
 
 
 @dataclass(frozen=True)
-class Judged:
+class ProxyScore:
     """A proxy against the content set: at a share of its largest score, and as a ranking."""
 
     precision: float
@@ -118,11 +118,13 @@ def _graph_of(rerun: Rerun, stage: Stage, leaf: Tensor) -> Tensor:
     return rerun.read(stage.document.call(rerun.model))
 
 
-def judged(score: Float[np.ndarray, " T"], content: Bool[np.ndarray, " T"]) -> Judged:
+def judged(score: Float[np.ndarray, " T"], content: Bool[np.ndarray, " T"]) -> ProxyScore:
     """Precision and recall of {score >= 10% of the largest}, and the average precision of the ranking by score."""
     said = score >= SHARE * score.max() if score.max() > 0 else np.zeros_like(content)
     hits = int((said & content).sum())
-    return Judged(hits / max(int(said.sum()), 1), hits / max(int(content.sum()), 1), average_precision(score, content))
+    return ProxyScore(
+        hits / max(int(said.sum()), 1), hits / max(int(content.sum()), 1), average_precision(score, content)
+    )
 
 
 def average_precision(score: Float[np.ndarray, " T"], content: Bool[np.ndarray, " T"]) -> float:

@@ -20,7 +20,7 @@ from infoflow.probes.record import Batch, as_batches
 from infoflow.probes.texts import Encoding, within
 
 TOGETHER = 64  # sequences of a saved network that are looked at in one pass
-Kind = Literal["causal", "masked", "encoder", "network"]
+SourceKind = Literal["causal", "masked", "encoder", "network"]
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Source:
 
     name: str
     model: nn.Module
-    kind: Kind
+    kind: SourceKind
     encoding: Encoding | None = None
     sample: Callable[[int, int], list[Batch]] | None = None  # (documents, seed) -> batches
 

@@ -29,7 +29,7 @@ LONGEST_WORD = 256  # characters that are merged together; a longer word is cut
 
 
 @dataclass(frozen=True)
-class Sizes:
+class StorySizes:
     dim: int
     hidden: int
     layers: int
@@ -59,10 +59,10 @@ class Sizes:
         }
 
 
-def read_sizes(path: Path, head: bytes) -> Sizes:
+def read_sizes(path: Path, head: bytes) -> StorySizes:
     if len(head) < 28:
         raise InfoFlowError(f"expected a llama2.c model of at least 28 bytes at {path}, got {len(head)}.")
-    sizes = Sizes(*struct.unpack("<7i", head))
+    sizes = StorySizes(*struct.unpack("<7i", head))
     numbers = (sizes.dim, sizes.hidden, sizes.layers, sizes.heads, sizes.kv_heads, sizes.vocabulary, sizes.length)
     if any(not 0 < n <= LIMIT for n in numbers) or sizes.dim % sizes.heads or sizes.heads % sizes.kv_heads:
         raise InfoFlowError(f"expected sizes of a llama2.c model in {path}, got {numbers}; untied models are not read.")
@@ -73,7 +73,7 @@ def read_sizes(path: Path, head: bytes) -> Sizes:
     return sizes
 
 
-def expect_bytes(path: Path, sizes: Sizes, found: int) -> None:
+def expect_bytes(path: Path, sizes: StorySizes, found: int) -> None:
     """Before anything is read: the file is as long as its sizes say, and fits in memory twice, as numbers and model."""
     rotary = sizes.length * (sizes.head_dim // 2) * 2  # two obsolete tables at the end
     expected = 28 + 4 * (sum(math.prod(shape) for shape in sizes.blocks().values()) + rotary)
@@ -82,7 +82,7 @@ def expect_bytes(path: Path, sizes: Sizes, found: int) -> None:
     memory(3 * expected, f"the model in {path}", "the size of the model")
 
 
-def read_blocks(path: Path, data: bytes, sizes: Sizes) -> dict[str, Tensor]:
+def read_blocks(path: Path, data: bytes, sizes: StorySizes) -> dict[str, Tensor]:
     shapes = sizes.blocks()
     numbers = np.frombuffer(data, dtype="<f4")
     blocks, start = {}, 0

@@ -28,7 +28,7 @@ MODES = ("hardmax", "top2", "top4", "position", "uniform", "mean", "deleted")
 NEED_REFERENCES = ("position", "mean")
 
 
-class _Asked(NamedTuple):
+class _Call(NamedTuple):
     """What an attention is asked, as `nn.attention` takes it."""
 
     q: Tensor
@@ -77,7 +77,7 @@ class Substitute:
             return None
         h = q.shape[-3]
         if len(modes) == 1 and all(len(heads) == h for heads in modes.values()):
-            return self._run(next(iter(modes)), layer, slice(None), _Asked(q, k, v, scale, mask))
+            return self._run(next(iter(modes)), layer, slice(None), _Call(q, k, v, scale, mask))
         changed = {head for heads in modes.values() for head in heads}
         kept = [head for head in range(h) if head not in changed]
         values = v.new_zeros(*q.shape[:-1], v.shape[-1])
@@ -87,11 +87,11 @@ class Substitute:
             values[..., kept, :, :], weights[..., kept, :, :] = part
         for mode, heads in modes.items():
             pick = (..., heads, slice(None), slice(None))
-            asked = _Asked(q[pick], k[pick], v[pick], scale, mask)
+            asked = _Call(q[pick], k[pick], v[pick], scale, mask)
             values[pick], weights[pick] = self._run(mode, layer, heads, asked)
         return Attended(values, weights)
 
-    def _run(self, mode: str, layer: int, heads: list[int] | slice, asked: _Asked) -> Attended:
+    def _run(self, mode: str, layer: int, heads: list[int] | slice, asked: _Call) -> Attended:
         """The heads given, in one mode."""
         q, k, v, scale, mask = asked
         if mode == "hardmax":

@@ -113,7 +113,7 @@ class Retrieval:
 
 
 @dataclass
-class Regression:
+class SquaredError:
     """Squared error over the variance of the target (NMSE): for models that were trained on one."""
 
     batches: list[Batch]
@@ -149,7 +149,7 @@ def own_outputs(model: nn.Module, batches: list[Batch]) -> Measurement:
     if "X" not in batches[0].inputs:
         return Drift(batches, encode(model, batches))
     with torch.no_grad():
-        return Regression(batches, [batch.call(model) for batch in batches])
+        return SquaredError(batches, [batch.call(model) for batch in batches])
 
 
 @torch.no_grad()

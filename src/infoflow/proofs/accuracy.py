@@ -51,7 +51,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Law:
+class TokenLaw:
     """How likely each token is, independently at every place; None: all V^T sequences alike, counted in integers."""
 
     size: int
@@ -92,7 +92,7 @@ EMPTY = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
 Entry = tuple[float, int, np.ndarray, np.ndarray, int, int]  # -mass, number, tokens, counts, free places, their limit
 
 
-def prove(net: Tabled, law: Law, seconds: float, depth: int | None = None, most: float = math.inf) -> Share:
+def prove(net: Tabled, law: TokenLaw, seconds: float, depth: int | None = None, most: float = math.inf) -> Share:
     """Bound the accuracy on the largest token. `depth` splits no group beyond that many fixed tokens; without it the
     open group with the most sequences is split next, until the time is up, `most` groups were bounded or nothing is
     open."""
@@ -147,7 +147,7 @@ def joined(parts: list[Groups]) -> Groups:
     return Groups(*(np.concatenate([getattr(part, name) for part in parts]) for name in Groups.__dataclass_fields__))
 
 
-def listed(net: Tabled, law: Law) -> Share:
+def listed(net: Tabled, law: TokenLaw) -> Share:
     """Brute force over the multisets, with the plain forward pass: what every bound is held against."""
     begin = time.monotonic()
     right: int | float = 0
@@ -205,7 +205,7 @@ def certify_accuracy(
     net = tabled(network)
     if len(net.constant) != net.size:
         raise InfoFlowError(f"expected a class for each of {net.size} tokens, got {len(net.constant)} outputs.")
-    law = Law(net.size, arguments.integer("T", T), weights)
+    law = TokenLaw(net.size, arguments.integer("T", T), weights)
     bounded = net.size * len(net.start) * (len(net.scores) + net.size)  # a group's hulls and margins
     counted = 0.12 * law.T**2  # its factorials
     cost.work(net.size * law.T * (bounded + counted), GROUPS, f"the first groups of {T} tokens", "T")

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from infoflow.certificates.attack import starts
 from infoflow.errors import InfoFlowError
 from infoflow.proofs.lines import ACTS
-from infoflow.proofs.reduce import Parts, Reduced, multiplied
+from infoflow.proofs.reduce import LayerMatrices, Reduced, multiplied
 from infoflow.targets.target import Target
 
 COMPARED = 240  # sequences on which module and formula are compared
@@ -67,7 +67,7 @@ class OneLayer:
         shift = _array(a.out_proj.bias, E)
         kept = cls if self.residual else np.zeros(E)
         return multiplied(
-            Parts(
+            LayerMatrices(
                 _array(self.tokens.weight, E, self.tokens.in_features),
                 _array(self.tokens.bias, E),
                 scale * (query @ cls + q_bias),

@@ -88,7 +88,9 @@ class Space:
 
 
 @dataclass(order=True)
-class Node:
+class OpenBox:
+    """A box of the search that is not settled: the bound over it, and what a cut of it needs; the worst comes first."""
+
     key: float
     number: int
     bound: float = field(compare=False)
@@ -145,7 +147,7 @@ def largest(space: Space, asked: list[Problem], seconds: float, close: float = C
     """The largest of the suprema; the open node with the largest bound is split, until time is up, `most` nodes were
     made or the ends meet."""
     begin, made, reached = time.monotonic(), 0, 0.0
-    heap: list[Node] = []
+    heap: list[OpenBox] = []
     done = {problem.name: 0.0 for problem in asked}
     for problem in asked:
         node, value = _node(space, problem, *space.ends, np.inf, made, reached)
@@ -174,7 +176,7 @@ def largest(space: Space, asked: list[Problem], seconds: float, close: float = C
     return Found(max(done.values()), reached, done, made, time.monotonic() - begin)
 
 
-def _halves(node: Node, axis: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def _halves(node: OpenBox, axis: int) -> list[tuple[np.ndarray, np.ndarray]]:
     lo, hi = node.lo[axis], node.hi[axis]
     at = float(np.clip(0.5 * (0.5 * (lo + hi) + node.middle[axis]), lo + 0.25 * (hi - lo), hi - 0.25 * (hi - lo)))
     left, right = node.hi.copy(), node.lo.copy()
@@ -196,7 +198,7 @@ def _ranges(space: Space, lo: np.ndarray, hi: np.ndarray) -> tuple[np.ndarray, n
 
 def _node(
     space: Space, problem: Problem, lo: np.ndarray, hi: np.ndarray, above: float, number: int, reached: float
-) -> tuple[Node | None, float]:
+) -> tuple[OpenBox | None, float]:
     """The node with its bound, and the function's value at the program's point; None where the node is empty."""
     low, high = _ranges(space, lo, hi)
     slopes, intercepts = unit_lines(space.reduced.activation, problem.units, low, high)
@@ -216,7 +218,7 @@ def _node(
     share = np.abs(space.along) * (hi - lo)
     scores = np.maximum(over, 0.0) @ (share / np.maximum(share.sum(1, keepdims=True), 1e-300))
     scores = scores + 1e-9 * (hi - lo) * (np.abs(problem.units) @ np.abs(space.along))
-    return Node(-bound, number, bound, problem, lo, hi, scores, space.directions.T @ m), value
+    return OpenBox(-bound, number, bound, problem, lo, hi, scores, space.directions.T @ m), value
 
 
 def value_at(reduced: Reduced, problem: Problem, m: np.ndarray) -> float:

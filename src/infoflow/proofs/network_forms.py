@@ -11,7 +11,7 @@ import numpy as np
 
 from infoflow.nn import Transformer
 from infoflow.nn.transformer import AttentionLayer, FeedForward
-from infoflow.proofs.forms import Form, chosen, constant, joined, stacked
+from infoflow.proofs.forms import AffineForm, chosen, constant, joined, stacked
 
 
 def uncovered(network: Transformer) -> list[str]:
@@ -28,7 +28,7 @@ def uncovered(network: Transformer) -> list[str]:
     return [what for what, found in asked.items() if found]
 
 
-def outputs(network: Transformer, tokens: Form) -> Form:
+def outputs(network: Transformer, tokens: AffineForm) -> AffineForm:
     """Tokens (boxes, T, d) -> the network's outputs (boxes, outputs)."""
     x = embedded(network, tokens)
     last = network.config.layers - 1
@@ -41,7 +41,7 @@ def outputs(network: Transformer, tokens: Form) -> Form:
     return fed_forward(network.readout, x)[:, 0]
 
 
-def embedded(network: Transformer, tokens: Form) -> Form:
+def embedded(network: Transformer, tokens: AffineForm) -> AffineForm:
     """Encoded tokens with their positions, the CLS behind them."""
     n, (count, T, _) = len(tokens.a), tokens.c.shape
     x = tokens if network.encoder is None else fed_forward(network.encoder, tokens)
@@ -56,7 +56,7 @@ def embedded(network: Transformer, tokens: Form) -> Form:
     return joined([x, constant(np.broadcast_to(cls, (count, 1, len(cls))), n)], -2)
 
 
-def fed_forward(block: object, x: Form) -> Form:
+def fed_forward(block: object, x: AffineForm) -> AffineForm:
     assert isinstance(block, FeedForward)
     y = x
     for position, layer in enumerate(block.maps):
@@ -66,7 +66,7 @@ def fed_forward(block: object, x: Form) -> Form:
     return x + y if block.skip else y
 
 
-def attended(layer: AttentionLayer, x: Form, cls_only: bool) -> Form:
+def attended(layer: AttentionLayer, x: AffineForm, cls_only: bool) -> AffineForm:
     """x' of (1) for the CLS alone or for all rows; rows (boxes, T + 1, E), the CLS last."""
     T = x.c.shape[1] - 1
     asked = x[:, T:] if cls_only else x
@@ -83,7 +83,7 @@ def attended(layer: AttentionLayer, x: Form, cls_only: bool) -> Form:
     return asked + update if layer.residual else update
 
 
-def mixed(scores: Form, values: Form, seen: np.ndarray) -> Form:
+def mixed(scores: AffineForm, values: AffineForm, seen: np.ndarray) -> AffineForm:
     """The softmax averages (boxes, queries, n) of the values (boxes, T, n) that each query sees."""
     rows = scores.c.shape[1]
     total = scores[:, :, 0]

@@ -135,7 +135,7 @@ def uncovered(network: Transformer) -> list[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
+class LayerMatrices:
     """The matrices of one attention layer that a fixed state asks, and of the read-out behind it."""
 
     tokens: Float[np.ndarray, "E d"]  # e(t) = tokens x(t) + offset
@@ -202,7 +202,7 @@ def reduce(network: Transformer) -> Reduced:
     return multiplied(parts_of(network))
 
 
-def multiplied(parts: Parts) -> Reduced:
+def multiplied(parts: LayerMatrices) -> Reduced:
     """The parts multiplied out, with the bounds of what float64 loses in it.
 
     A chain of products of inner sizes n_1, n_2, .. is off by at most gamma_(n_1 + n_2 + ..) times the same chain of
@@ -230,14 +230,14 @@ def multiplied(parts: Parts) -> Reduced:
     )
 
 
-def parts_of(network: Transformer) -> Parts:
+def parts_of(network: Transformer) -> LayerMatrices:
     """The parts of a network of the house."""
     p = {name: value.detach().double().cpu().numpy() for name, value in network.state_dict().items()}
     c, E = network.config, network.config.embed[0]
     W = p["encoder.maps.0.weight"] if c.encoder == "linear" else np.eye(E)
     b = p["encoder.maps.0.bias"] if c.encoder == "linear" else np.zeros(E)
     cls, query, key = p["cls_token"], p["attentions.0.query"], p["attentions.0.key"]
-    return Parts(
+    return LayerMatrices(
         W,
         b,
         c.betas[0] * (query @ cls),

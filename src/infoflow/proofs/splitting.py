@@ -20,7 +20,7 @@ import numpy as np
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer
 from infoflow.proofs import network_forms, target_forms
-from infoflow.proofs.forms import Form, boxes, joined
+from infoflow.proofs.forms import AffineForm, boxes, joined
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.target import Target
 
@@ -56,7 +56,7 @@ def uncovered(network: Transformer, target: Target, T: int) -> list[str]:
     return reasons if reason is None else [*reasons, f"a target without pieces ({reason})"]
 
 
-def errors(network: Transformer, target: Target, T: int, low: np.ndarray, high: np.ndarray) -> Form:
+def errors(network: Transformer, target: Target, T: int, low: np.ndarray, high: np.ndarray) -> AffineForm:
     """Forms whose largest value bounds |network - F| on every box: (boxes, all signs, outputs and choices)."""
     tokens = boxes(low, high).each(lambda array: array.reshape(*array.shape[:-1], T, -1))
     nets, values = network_forms.outputs(network, tokens), target_forms.values(target, tokens)
@@ -70,7 +70,9 @@ def errors(network: Transformer, target: Target, T: int, low: np.ndarray, high: 
     return joined(found, -1)
 
 
-def _lowered(total: Form, values: list[target_forms.Pieces], weights: np.ndarray) -> tuple[Form, list[Form]]:
+def _lowered(
+    total: AffineForm, values: list[target_forms.Pieces], weights: np.ndarray
+) -> tuple[AffineForm, list[AffineForm]]:
     """The terms that enter with a minus, each by its piece that is largest in the middle; the others as they are."""
     rising = []
     for value, weight in zip(values, (weights * [v.sign for v in values]).tolist(), strict=True):
@@ -83,7 +85,7 @@ def _lowered(total: Form, values: list[target_forms.Pieces], weights: np.ndarray
     return total, rising
 
 
-def _with_choices(total: Form, rising: list[Form]) -> Form:
+def _with_choices(total: AffineForm, rising: list[AffineForm]) -> AffineForm:
     """(boxes, choices): one piece of each rising term added to the rest."""
     found = total[:, None]
     for value in rising:
@@ -93,7 +95,7 @@ def _with_choices(total: Form, rising: list[Form]) -> Form:
     return found
 
 
-def _one_piece(value: Form) -> Form:
+def _one_piece(value: AffineForm) -> AffineForm:
     """A single form above all pieces: the one largest in the middle, raised by what another may exceed it."""
     rows = np.arange(len(value.c))
     best = value[rows, value.c.argmax(-1)][:, None]

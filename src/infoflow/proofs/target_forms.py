@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from infoflow.proofs.forms import Form, constant, stacked
+from infoflow.proofs.forms import AffineForm, constant, stacked
 from infoflow.targets.polynomial import Polynomial
 from infoflow.targets.score import NormOfSum, TreeScore
 from infoflow.targets.target import Target
@@ -24,7 +24,7 @@ MOST_LISTED = 100_000  # tuples, with repetitions, that are listed to count thos
 class Pieces:
     """One value of the target is sign times the largest of these forms (boxes, pieces)."""
 
-    forms: Form
+    forms: AffineForm
     sign: float
 
 
@@ -55,12 +55,12 @@ def tuples(term: Extremum, T: int) -> list[tuple[int, ...]]:
     return [t for t in every if not term.distinct or len(set(t)) == len(t)]
 
 
-def values(target: Target, tokens: Form) -> list[Pieces]:
+def values(target: Target, tokens: AffineForm) -> list[Pieces]:
     """Every value of the target's terms at tokens (boxes, T, d), in the order of the outer map's columns."""
     return [found for term in target.terms for found in _values(term, tokens)]
 
 
-def _values(term: Term, tokens: Form) -> list[Pieces]:
+def _values(term: Term, tokens: AffineForm) -> list[Pieces]:
     if isinstance(term, PositionSum):
         total = tokens[:, term.positions[0]]
         for position in term.positions[1:]:
@@ -74,7 +74,7 @@ def _values(term: Term, tokens: Form) -> list[Pieces]:
     return [Pieces(stacked(pieces, -1).times(sign), sign)]
 
 
-def score_form(score: object, at: list[Form]) -> Form:
+def score_form(score: object, at: list[AffineForm]) -> AffineForm:
     """The score of k tokens (boxes, d) each, as (boxes,)."""
     if isinstance(score, NormOfSum):
         total = at[0]
@@ -90,7 +90,7 @@ def score_form(score: object, at: list[Form]) -> Form:
     return found
 
 
-def polynomial_form(p: Polynomial, x: Form) -> Form:
+def polynomial_form(p: Polynomial, x: AffineForm) -> AffineForm:
     """p(x) for x (boxes, d), as (boxes, outputs)."""
     n, count = len(x.a), len(x.c)
     monomials = []

@@ -39,7 +39,7 @@ ATTACK_SHARE = 0.3  # of the time, at least; a search that ends sooner leaves it
 
 
 @dataclass(frozen=True)
-class Proved:
+class UpperBound:
     """An upper bound of the error, None where there is none, and what is said beside it."""
 
     bound: float | None
@@ -143,7 +143,7 @@ def _asked(network: Transformer | OneLayer, target: Target, T: int, low: np.ndar
 
 def _searched(
     asked: Asked, network: Transformer | OneLayer, begin: float, seconds: float, seed: int
-) -> tuple[Proved, Any]:
+) -> tuple[UpperBound, Any]:
     """The bound by the first way that covers, and the attack in the time that is left (before a splitting: it tells the
     splitting where to stop)."""
     why = inequalities.uncovered(asked.target, asked.T)
@@ -157,15 +157,15 @@ def _searched(
     attacked = _attacked(asked, (ATTACK_SHARE if not short else 1.0) * seconds, seed) if seconds else None
     if short:
         words = f"no bound is known: the argument for any T does not cover {', '.join(reasons)}"
-        return Proved(None, reasons=(f"{words}; splitting does not cover {', '.join(short)}",)), attacked
+        return UpperBound(None, reasons=(f"{words}; splitting does not cover {', '.join(short)}",)), attacked
     attained = 0.0 if attacked is None else attacked.error
     left = max((1.0 - ATTACK_SHARE) * seconds, begin + seconds - time.monotonic())
     split = splitting.split(asked.exact, asked.target, asked.T, asked.low, asked.high, left, attained)  # type: ignore[arg-type]
     measured = {"boxes": float(split.boxes), "boxes open": float(split.open)}
-    return Proved(split.bound, {"splitting": split.bound}, measured), attacked
+    return UpperBound(split.bound, {"splitting": split.bound}, measured), attacked
 
 
-def by_averages(asked: Asked, seconds: float) -> Proved:
+def by_averages(asked: Asked, seconds: float) -> UpperBound:
     """The one-layer argument: any T, through the h d numbers m."""
     reduced = asked.reduced
     assert reduced is not None
@@ -175,8 +175,8 @@ def by_averages(asked: Asked, seconds: float) -> Proved:
     rounding = float(reduced.rounding(float(np.abs([asked.low, asked.high]).max()), asked.T).max())
     measured = {"met in the search": found.reached, "nodes": float(found.nodes)}
     if not np.isfinite(rounding):
-        return Proved(None, measured=measured, reasons=("its scores are so large that float64 does not know them",))
-    return Proved(found.bound + rounding, {**found.parts, "rounding": rounding}, measured)
+        return UpperBound(None, measured=measured, reasons=("its scores are so large that float64 does not know them",))
+    return UpperBound(found.bound + rounding, {**found.parts, "rounding": rounding}, measured)
 
 
 def _attacked(asked: Asked, seconds: float, seed: int) -> Any:

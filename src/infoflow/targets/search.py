@@ -195,7 +195,7 @@ def best_distinct_tuples(score: TreeScore, X: Array, sign: int, allowed: Array) 
     open_rows = np.flatnonzero(~all_different(found))
     best: dict[int, tuple[float, tuple[int, ...]]] = {}
     value = _host(values)
-    nodes: list[Node] = [(int(row), frozenset(), float(value[row]), tuple(found[row].tolist())) for row in open_rows]
+    nodes: list[_Branch] = [(int(row), frozenset(), float(value[row]), tuple(found[row].tolist())) for row in open_rows]
     while nodes:
         children = [child for node in nodes if _promising(node, best) for child in _split(node)]
         nodes = _relax(score, X, sign, allowed, children, best)
@@ -205,19 +205,18 @@ def best_distinct_tuples(score: TreeScore, X: Array, sign: int, allowed: Array) 
     return indices(found, X), like(value, X)
 
 
-Node = tuple[
-    int, frozenset[tuple[int, int]], float, tuple[int, ...]
-]  # sequence, closed (vertex, position), relaxed best
+# The sequence, closed (vertex, position) pairs, the relaxed best value and the tuple that has it.
+_Branch = tuple[int, frozenset[tuple[int, int]], float, tuple[int, ...]]
 
 
-def _promising(node: Node, best: dict[int, tuple[float, tuple[int, ...]]]) -> bool:
+def _promising(node: _Branch, best: dict[int, tuple[float, tuple[int, ...]]]) -> bool:
     row, _, bound, relaxed = node
     if bound == -np.inf:
         return False
     return row not in best or bound > best[row][0] or (bound == best[row][0] and relaxed < best[row][1])
 
 
-def _split(node: Node) -> list[tuple[int, frozenset[tuple[int, int]]]]:
+def _split(node: _Branch) -> list[tuple[int, frozenset[tuple[int, int]]]]:
     """The two children that take the first repeated position away from one or the other of its vertices."""
     row, closed, _, relaxed = node
     for b, position in enumerate(relaxed):
@@ -234,7 +233,7 @@ def _relax(
     allowed: Array,
     children: list[tuple[int, frozenset[tuple[int, int]]]],
     best: dict[int, tuple[float, tuple[int, ...]]],
-) -> list[Node]:
+) -> list[_Branch]:
     """Search all children at once; admissible winners update `best`, the others come back as open nodes."""
     if not children:
         return []
@@ -245,10 +244,10 @@ def _relax(
     rows = indices([row for row, _ in children], X)
     winners, values = best_tuples(score, X[rows], sign, _mask(masks, X), apart=True)
     found, value = _host(winners), _host(values)
-    still_open: list[Node] = []
+    still_open: list[_Branch] = []
     for number, different in enumerate(all_different(found)):
         row, closed = children[number]
-        node: Node = (row, closed, float(value[number]), tuple(found[number].tolist()))
+        node: _Branch = (row, closed, float(value[number]), tuple(found[number].tolist()))
         if not different:
             still_open.append(node)
         elif _promising(node, best):

@@ -22,7 +22,7 @@ from infoflow.verdicts.pigeonhole import LARGEST, log_width, width_of
 
 
 @dataclass(frozen=True)
-class Proved:
+class ProvedWidth:
     """A theorem that speaks about this target and architecture.
 
     `width_at_eps`: read-out neurons that eps-accuracy needs in the Section 3 model, None at or below 1 (then nothing
@@ -40,7 +40,7 @@ class Proved:
 
 def lower_bounds(
     target: Target, arch: Architecture, T: int, eps: float, weight_bound: float | None = 1.0
-) -> tuple[list[Proved], list[str]]:
+) -> tuple[list[ProvedWidth], list[str]]:
     """Every bound that applies, the strongest width first, and why the others say nothing here."""
     if weight_bound is None:
         return [], ["no lower bound: the theorems need bounded weights (weight_bound is None)"]
@@ -50,7 +50,7 @@ def lower_bounds(
         return [], ["no lower bound: the theorems speak of a stated embedding, this one is left open"]
     theorems = (depth_separation, kth_largest, head_count)
     results = [theorem(target, arch, T, eps, weight_bound) for theorem in theorems]
-    found = [result for result in results if isinstance(result, Proved)]
+    found = [result for result in results if isinstance(result, ProvedWidth)]
     found.sort(key=lambda bound: -(bound.width_at_eps or 0.0))
     return found, [reason for reason in results if isinstance(reason, str) and reason]
 
@@ -70,7 +70,7 @@ def head_count_exponent(T: int, heads: int, D: int, head_dim: int) -> Fraction:
     return (Fraction(T, 4) - heads - D + 1) / ((head_dim + 1) * heads + 1) - 1
 
 
-def depth_separation(target: Target, arch: Architecture, T: int, eps: float, weight_bound: float) -> Proved | str:
+def depth_separation(target: Target, arch: Architecture, T: int, eps: float, weight_bound: float) -> ProvedWidth | str:
     """Theorem 4, part 1: min over pairs of c (1 + x(s)'x(t)) needs two layers.
 
     On the sphere of radius r inside the domain the score is (c/2) |x(s) + x(t)|^2 up to a constant. H + 1 separated
@@ -93,10 +93,10 @@ def depth_separation(target: Target, arch: Architecture, T: int, eps: float, wei
     statement = (
         "Theorem 4, part 1: one layer cannot take a minimum over pairs; constants by a direct pigeonhole on sums"
     )
-    return Proved(statement, exponent, eps, width, _assumes(weight_bound))
+    return ProvedWidth(statement, exponent, eps, width, _assumes(weight_bound))
 
 
-def kth_largest(target: Target, arch: Architecture, T: int, eps: float, weight_bound: float) -> Proved | str:
+def kth_largest(target: Target, arch: Architecture, T: int, eps: float, weight_bound: float) -> ProvedWidth | str:
     """Theorem 5: one head cannot retrieve the k-th largest, k >= 2.
 
     In the Section 3 model the score may be any function: fix the token x* that the head weighs most. If it lies in the
@@ -118,7 +118,7 @@ def kth_largest(target: Target, arch: Architecture, T: int, eps: float, weight_b
     width = width_of(log_width(reach / 2, T - term.k, 1, n, eps, weight_bound))
     own = theorem_5_log_width(T, term.k, n, eps / reach, weight_bound)
     statement = "Theorem 5: one softmax head cannot retrieve the k-th largest, k >= 2"
-    return Proved(statement, exponent, eps, width, _assumes(weight_bound), width_of(own))
+    return ProvedWidth(statement, exponent, eps, width, _assumes(weight_bound), width_of(own))
 
 
 def theorem_5_log_width(T: int, k: int, head_dim: int, eps: float, weight_bound: float = 1.0) -> float:
@@ -137,7 +137,7 @@ def theorem_5_log_width(T: int, k: int, head_dim: int, eps: float, weight_bound:
     return log(k - 1) + log(eps) + power - log(4 * m * head_dim) - 2 * log(weight_bound)
 
 
-def head_count(target: Target, arch: Architecture, T: int, eps: float, weight_bound: float) -> Proved | str:
+def head_count(target: Target, arch: Architecture, T: int, eps: float, weight_bound: float) -> ProvedWidth | str:
     """The head-count theorem: sum_i a_i min_t c_i |x(t) - z_i|^2 over D terms needs D heads in one layer.
 
     Balls of radius L around the z_i are disjoint; D > h of them leave one, around z_i, that no heaviest token hits.
@@ -158,10 +158,10 @@ def head_count(target: Target, arch: Architecture, T: int, eps: float, weight_bo
     statement = f"head count: one layer with {H} heads cannot take {D} separate minima"
     spread = _separated_squares(target)
     if spread is None:
-        return Proved(statement + " (exponent only)", exponent, eps, None, _assumes(weight_bound))
+        return ProvedWidth(statement + " (exponent only)", exponent, eps, None, _assumes(weight_bound))
     smallest = min(_positions(term, T) for term in target.terms if isinstance(term, Extremum))
     width = width_of(log_width(spread, smallest - H - D + 1, H, n, eps, weight_bound))
-    return Proved(statement, exponent, eps, width, _assumes(weight_bound))
+    return ProvedWidth(statement, exponent, eps, width, _assumes(weight_bound))
 
 
 def _assumes(weight_bound: float) -> tuple[str, ...]:

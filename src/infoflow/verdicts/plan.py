@@ -20,7 +20,7 @@ MEASURES = ("layers", "total heads", "sum of embed", "parameters")
 
 
 @dataclass(frozen=True)
-class Option:
+class PlannedShape:
     """One architecture. `parameters` counts the Section 3 model with the widths of the paper's experiments
     (`Architecture.filled`); `reason` says what it is best in, or what it trades, and which jobs fill its heads."""
 
@@ -51,7 +51,7 @@ class Plan(Shown):
     target: str
     T: int
     kind: Literal["layout", "estimate"]
-    options: tuple[Option, ...]
+    options: tuple[PlannedShape, ...]
     reasons: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -104,9 +104,9 @@ def plan(
     return Plan(target.spelling, T, "layout", _explain(options), tuple(reasons))
 
 
-def _option(target: Target, T: int, heads: tuple[int, ...], embed: tuple[int, ...], reason: str) -> Option:
+def _option(target: Target, T: int, heads: tuple[int, ...], embed: tuple[int, ...], reason: str) -> PlannedShape:
     parameters = Architecture(heads, embed).filled().parameters(target.dim, target.outputs, T)
-    return Option(heads, embed, parameters, reason)
+    return PlannedShape(heads, embed, parameters, reason)
 
 
 def _jobs(layout: Layout) -> str:
@@ -151,26 +151,28 @@ def _head_vectors(target: Target, T: int, max_layers: int, max_heads: int) -> li
         return vectors
 
 
-def _pareto(options: list[Option]) -> list[Option]:
+def _pareto(options: list[PlannedShape]) -> list[PlannedShape]:
     """Options that no other one equals or beats in every measure (the first of equals stays)."""
-    kept: list[Option] = []
+    kept: list[PlannedShape] = []
     for option in sorted(options, key=lambda o: (o.measures, o.heads)):
         if not any(all(a <= b for a, b in zip(k.measures, option.measures, strict=True)) for k in kept):
             kept.append(option)
     return kept
 
 
-def _explain(options: list[Option]) -> tuple[Option, ...]:
+def _explain(options: list[PlannedShape]) -> tuple[PlannedShape, ...]:
     least = [min(values) for values in zip(*(option.measures for option in options), strict=True)]
-    return tuple(Option(o.heads, o.embed, o.parameters, "; ".join([_praise(o, least), o.reason])) for o in options)
+    return tuple(
+        PlannedShape(o.heads, o.embed, o.parameters, "; ".join([_praise(o, least), o.reason])) for o in options
+    )
 
 
-def _praise(option: Option, least: list[int]) -> str:
+def _praise(option: PlannedShape, least: list[int]) -> str:
     best = list(_best_in(option, least))
     return "fewest " + ", ".join(best) if best else "between"
 
 
-def _best_in(option: Option, least: list[int]) -> Iterator[str]:
+def _best_in(option: PlannedShape, least: list[int]) -> Iterator[str]:
     for name, value, low in zip(MEASURES, option.measures, least, strict=True):
         if value == low:
             yield name

@@ -12,7 +12,7 @@ from infoflow.construct.builders import answers, refusal_words
 from infoflow.report.html import Shown
 from infoflow.targets import CallableScore, Extremum, OuterNetwork, PositionSum, Target, ValueAtExtremum, tree_form
 from infoflow.targets.named import TargetLike, target_of
-from infoflow.verdicts.bounds import Proved, lower_bounds
+from infoflow.verdicts.bounds import ProvedWidth, lower_bounds
 from infoflow.verdicts.estimate import (
     WAYS,
     Count,
@@ -65,7 +65,7 @@ class Prediction(Shown):
     embed: tuple[int, ...]
     counting: Counting
     flow: FlowEstimate
-    proved: Proved | None
+    proved: ProvedWidth | None
     constructed: Constructed | None
     also: tuple[Builder, ...]
     refusals: tuple[Refusal, ...]
@@ -156,7 +156,7 @@ def ask(
     return [a for a in found if isinstance(a, Offer)], tuple(a for a in found if isinstance(a, Refusal))
 
 
-def excludes(proved: Proved, arch: Architecture) -> bool:
+def excludes(proved: ProvedWidth, arch: Architecture) -> bool:
     """The theorem speaks about this architecture: its stated read-out is narrower than the proved width."""
     return arch.width is not None and proved.width_at_eps is not None and arch.width[-1] < proved.width_at_eps
 
@@ -223,7 +223,7 @@ def _position_reasons(target: Target, arch: Architecture) -> list[str]:
     ]
 
 
-def _bound_reasons(proved: Proved | None, arch: Architecture, silent: list[str]) -> list[str]:
+def _bound_reasons(proved: ProvedWidth | None, arch: Architecture, silent: list[str]) -> list[str]:
     if proved is None:
         return silent
     if proved.width_at_eps is None:

@@ -22,7 +22,7 @@ from infoflow.cost import cores
 from infoflow.errors import InfoFlowError, unknown
 from infoflow.reading import parsed
 from infoflow.web.guard import LARGEST_BODY, Guard, TooLarge, sentence
-from infoflow.web.lanes import Lane, Refused
+from infoflow.web.lanes import Lane, Unanswered
 from infoflow.web.questions import read, schema
 from infoflow.web.verbs import VERBS, Verb
 
@@ -120,7 +120,7 @@ async def _asked(explorer: Explorer, request: Request) -> Response:
                                      headers={"cache-control": "no-store"})  # fmt: skip
         work = asyncio.ensure_future(explorer.answer(name, question))
         found = await (work if verb.lane == "quick" else _while_connected(work, request))
-    except Refused as refused:
+    except Unanswered as refused:
         return sentence(refused.sentence, refused.status)
     except InfoFlowError as error:
         return sentence(str(error), 400)
@@ -139,7 +139,7 @@ async def _question(request: Request, name: str) -> dict[str, Any]:
     """The question, checked here already, so that a wrong one takes no worker's time."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise Refused(f"expected a question of type application/json, got {kind[:60]!r}.", 415)
+        raise Unanswered(f"expected a question of type application/json, got {kind[:60]!r}.", 415)
     async with asyncio.timeout(BODY_SECONDS):
         body = await request.body()
     try:
@@ -156,7 +156,7 @@ async def _while_connected(work: "asyncio.Future[bytes]", request: Request) -> b
         both: set[asyncio.Future[Any]] = {work, gone}
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
-            raise Refused("the client has gone; the job was ended.", 499)
+            raise Unanswered("the client has gone; the job was ended.", 499)
         return work.result()
     finally:
         gone.cancel()
@@ -182,7 +182,7 @@ async def _stream(explorer: Explorer, name: str, verb: Verb, question: dict[str,
                 waiting.cancel()
         try:
             yield _event("answer", work.result())
-        except Refused as refused:
+        except Unanswered as refused:
             yield _event("error", {"error": refused.sentence})
     finally:
         work.cancel()

@@ -18,7 +18,7 @@ LONGEST_ANSWER = 64 << 20  # bytes of one line from a worker
 Hear = Callable[[dict[str, Any]], Awaitable[None]]
 
 
-class Refused(Exception):
+class Unanswered(Exception):
     """A question that gets no answer: the sentence and its HTTP status."""
 
     def __init__(self, sentence: str, status: int) -> None:
@@ -26,7 +26,7 @@ class Refused(Exception):
         self.sentence, self.status = sentence, status
 
 
-class Said(Refused):
+class Said(Unanswered):
     """A refusal in the worker's own words: the worker is well."""
 
 
@@ -49,9 +49,11 @@ class Lane:
         self.waiting = 0
 
     async def ask(self, verb: str, question: Any, seconds: float, hear: Hear = _deaf) -> Any:
-        """The answer; Refused with a sentence. `hear` gets what the worker tells on the way."""
+        """The answer; Unanswered with a sentence. `hear` gets what the worker tells on the way."""
         if self.waiting >= MOST_WAITING:
-            raise Refused("expected a free moment, too many questions wait already; ask again in a few seconds.", 503)
+            raise Unanswered(
+                "expected a free moment, too many questions wait already; ask again in a few seconds.", 503
+            )
         self.waiting += 1
         try:
             await self.slots.acquire()
@@ -69,7 +71,7 @@ class Lane:
             done = True
             raise
         except TimeoutError:
-            raise Refused(
+            raise Unanswered(
                 f"expected an answer within {seconds:g} s, this takes longer; take smaller sizes, or the command line, "
                 "which has no such limit.", 504,
             ) from None  # fmt: skip
@@ -96,11 +98,11 @@ class Lane:
             self._leave(worker, False)
             raise
         self._leave(worker, False)
-        raise Refused("expected a worker to start, it did not; the terminal says more.", 500)
+        raise Unanswered("expected a worker to start, it did not; the terminal says more.", 500)
 
     async def warm(self) -> None:
         """Start a first worker before the first question."""
-        with suppress(Refused):
+        with suppress(Unanswered):
             self.idle.append(await self._start())
 
     def _leave(self, worker: Process, usable: bool) -> None:
@@ -124,7 +126,7 @@ def _end(worker: Process) -> None:
 async def _exchange(worker: Process, verb: str, question: Any, hear: Hear) -> Any:
     assert worker.stdin is not None
     assert worker.stdout is not None
-    gone = Refused("expected an answer, the worker ended without one (it may have run out of memory); take smaller "
+    gone = Unanswered("expected an answer, the worker ended without one (it may have run out of memory); take smaller "
                    "sizes.", 500)  # fmt: skip
     try:
         worker.stdin.write(json.dumps({"verb": verb, "question": question}).encode() + b"\n")

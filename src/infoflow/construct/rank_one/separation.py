@@ -65,7 +65,7 @@ def _closest_by_blocks(points: Float[ndarray, "m d"], block: int = 2048) -> floa
 
 
 @dataclass(frozen=True)
-class Collision:
+class ClosestClasses:
     """Two classes and how close their numbers are."""
 
     gap: float
@@ -73,7 +73,7 @@ class Collision:
     other: int
 
 
-def same_token_gap(query: Int[ndarray, " M"], s: Float[ndarray, " M"]) -> Collision | None:
+def same_token_gap(query: Int[ndarray, " M"], s: Float[ndarray, " M"]) -> ClosestClasses | None:
     """The closest pair of values among classes of one token, O(M log M); None when no token has two classes."""
     order = np.lexsort((s, query))
     same = np.diff(query[order]) == 0
@@ -82,7 +82,7 @@ def same_token_gap(query: Int[ndarray, " M"], s: Float[ndarray, " M"]) -> Collis
     at = int(np.where(same, np.diff(s[order]), np.inf).argmin())
     if not same[at]:  # all gaps are infinite: averages that overflow
         at = int(same.argmax())
-    return Collision(float(s[order[at + 1]] - s[order[at]]), int(order[at]), int(order[at + 1]))
+    return ClosestClasses(float(s[order[at + 1]] - s[order[at]]), int(order[at]), int(order[at + 1]))
 
 
 def check_contextual_mapping(

@@ -27,7 +27,7 @@ LONGEST = 1000  # characters: more than a person types
 
 
 @dataclass(frozen=True)
-class Node:
+class Formula:
     """`kind`: number, variable, one of + * ^, or a function; a - b is a + (-1) b.
 
     A chain a + b + c, or a * b * c, is one node with all its operands, worked off from the left: a tree is never deeper
@@ -35,17 +35,17 @@ class Node:
     """
 
     kind: str
-    children: tuple["Node", ...] = ()
+    children: tuple["Formula", ...] = ()
     value: float = 0.0  # of a number; exponent of ^
     place: tuple[int, int] = (0, 0)  # of a variable, 0-based
 
 
-def number(value: float) -> Node:
+def number(value: float) -> Formula:
     """The expression that is a number."""
-    return Node("number", value=value)
+    return Formula("number", value=value)
 
 
-def add(left: Node, right: Node) -> Node:
+def add(left: Formula, right: Formula) -> Formula:
     """left + right, with numbers added and zeros left out."""
     if left.kind == right.kind == "number":
         return number(left.value + right.value)
@@ -56,7 +56,7 @@ def add(left: Node, right: Node) -> Node:
     return _chain("+", left, right)
 
 
-def multiply(left: Node, right: Node) -> Node:
+def multiply(left: Formula, right: Formula) -> Formula:
     """left times right, with zeros and ones taken out."""
     if number(0) in (left, right):
         return number(0)
@@ -67,36 +67,36 @@ def multiply(left: Node, right: Node) -> Node:
     return _chain("*", left, right)
 
 
-def _chain(kind: str, left: Node, right: Node) -> Node:
+def _chain(kind: str, left: Formula, right: Formula) -> Formula:
     """left (kind) right; a chain that ends on the left goes on, in the same order of operations."""
-    return Node(kind, (*(left.children if left.kind == kind else (left,)), right))
+    return Formula(kind, (*(left.children if left.kind == kind else (left,)), right))
 
 
-def power(base: Node, exponent: int) -> Node:
+def power(base: Formula, exponent: int) -> Formula:
     """base ^ exponent for a whole exponent."""
     if exponent == 0:
         return number(1)
-    return base if exponent == 1 else Node("^", (base,), value=exponent)
+    return base if exponent == 1 else Formula("^", (base,), value=exponent)
 
 
 # name -> (numpy function, interval function, derivative as a tree of the argument)
-FUNCTIONS: dict[str, tuple[Callable[..., ndarray], Callable[[Interval], Interval], Callable[[Node], Node]]] = {
-    "sin": (np.sin, intervals.sin, lambda x: Node("cos", (x,))),
-    "cos": (np.cos, intervals.cos, lambda x: multiply(number(-1), Node("sin", (x,)))),
-    "exp": (np.exp, intervals.exp, lambda x: Node("exp", (x,))),
+FUNCTIONS: dict[str, tuple[Callable[..., ndarray], Callable[[Interval], Interval], Callable[[Formula], Formula]]] = {
+    "sin": (np.sin, intervals.sin, lambda x: Formula("cos", (x,))),
+    "cos": (np.cos, intervals.cos, lambda x: multiply(number(-1), Formula("sin", (x,)))),
+    "exp": (np.exp, intervals.exp, lambda x: Formula("exp", (x,))),
     "log": (np.log, intervals.log, lambda x: power(x, -1)),
-    "sqrt": (np.sqrt, intervals.sqrt, lambda x: multiply(number(0.5), power(Node("sqrt", (x,)), -1))),
+    "sqrt": (np.sqrt, intervals.sqrt, lambda x: multiply(number(0.5), power(Formula("sqrt", (x,)), -1))),
     "tanh": (
         np.tanh,
         intervals.tanh,
-        lambda x: add(number(1), multiply(number(-1), power(Node("tanh", (x,)), 2))),
+        lambda x: add(number(1), multiply(number(-1), power(Formula("tanh", (x,)), 2))),
     ),
-    "abs": (np.abs, intervals.absolute, lambda x: Node("sign", (x,))),
+    "abs": (np.abs, intervals.absolute, lambda x: Formula("sign", (x,))),
 }
 _SIGN = (np.sign, intervals.sign)
 
 
-def derivative(node: Node, place: tuple[int, int]) -> Node:
+def derivative(node: Formula, place: tuple[int, int]) -> Formula:
     """The partial derivative as a tree; abs has derivative sign (its interval covers the kink: abs is Lipschitz)."""
     if node.kind in ("number", "sign"):
         return number(0)
@@ -113,7 +113,7 @@ def derivative(node: Node, place: tuple[int, int]) -> Node:
     return multiply(FUNCTIONS[node.kind][2](node.children[0]), inner[0])
 
 
-def _product_rule(factors: Sequence[Node], slopes: Sequence[Node]) -> tuple[Node, Node]:
+def _product_rule(factors: Sequence[Formula], slopes: Sequence[Formula]) -> tuple[Formula, Formula]:
     """The product and its derivative: of both halves, so that k factors make a tree of k log k nodes, not k^2."""
     if len(factors) == 1:
         return factors[0], slopes[0]
@@ -123,7 +123,7 @@ def _product_rule(factors: Sequence[Node], slopes: Sequence[Node]) -> tuple[Node
     return multiply(left, right), add(multiply(left_slope, right), multiply(left, right_slope))
 
 
-def evaluate(node: Node, X: Float[ndarray, "... d n"]) -> Float[ndarray, " ..."]:
+def evaluate(node: Formula, X: Float[ndarray, "... d n"]) -> Float[ndarray, " ..."]:
     """The value of an expression at every input."""
     if node.kind == "number":
         return np.full(X.shape[:-2], node.value)
@@ -139,7 +139,7 @@ def evaluate(node: Node, X: Float[ndarray, "... d n"]) -> Float[ndarray, " ..."]
     return (_SIGN if node.kind == "sign" else FUNCTIONS[node.kind])[0](values[0])
 
 
-def enclose(node: Node, box: Callable[[tuple[int, int]], Interval], shape: tuple[int, ...]) -> Interval:
+def enclose(node: Formula, box: Callable[[tuple[int, int]], Interval], shape: tuple[int, ...]) -> Interval:
     """An interval that holds every value of the expression on each box."""
     if node.kind == "number":
         return Interval(np.full(shape, node.value), np.full(shape, node.value))
@@ -155,7 +155,7 @@ def enclose(node: Node, box: Callable[[tuple[int, int]], Interval], shape: tuple
     return (_SIGN if node.kind == "sign" else FUNCTIONS[node.kind])[1](values[0])
 
 
-def _enclose_product(factors: Sequence[Node], values: Sequence[Interval]) -> Interval:
+def _enclose_product(factors: Sequence[Formula], values: Sequence[Interval]) -> Interval:
     """From the left; what is multiplied by itself is a square, whose interval is smaller than that of a product."""
     found, before = values[0], factors[0]
     for factor, value in zip(factors[1:], values[1:], strict=True):
@@ -169,7 +169,7 @@ class Expression:
     """A function R^{d x n} -> R with exact enclosures of its values and gradients on boxes."""
 
     text: str
-    tree: Node
+    tree: Formula
     d: int
     n: int
 
@@ -178,7 +178,7 @@ class Expression:
             return evaluate(self.tree, X)
 
     @cached_property
-    def gradient(self) -> dict[tuple[int, int], Node]:
+    def gradient(self) -> dict[tuple[int, int], Formula]:
         """Its partial derivatives by the place of the variable."""
         places = [(i, j) for i in range(self.d) for j in range(self.n)]
         return {place: derivative(self.tree, place) for place in places}
@@ -259,7 +259,7 @@ class _Parser:
             return True
         return False
 
-    def expression(self, depth: int) -> Node:
+    def expression(self, depth: int) -> Formula:
         if depth > DEEPEST:
             raise InfoFlowError(f"expected at most {DEEPEST} nested brackets, got more; simplify the expression.")
         tree = self.term(depth)
@@ -269,7 +269,7 @@ class _Parser:
             tree = add(tree, multiply(sign, self.term(depth)))
         return tree
 
-    def term(self, depth: int) -> Node:
+    def term(self, depth: int) -> Formula:
         tree = self.factor(depth)
         while self.kind == "operator" and self.word in "*/":
             divide = self.word == "/"
@@ -278,7 +278,7 @@ class _Parser:
             tree = multiply(tree, power(right, -1) if divide else right)
         return tree
 
-    def factor(self, depth: int) -> Node:
+    def factor(self, depth: int) -> Formula:
         if depth > DEEPEST:
             raise InfoFlowError(f"expected at most {DEEPEST} nested signs, got more; simplify the expression.")
         if self.take("-"):
@@ -295,7 +295,7 @@ class _Parser:
             return power(base, exponent)
         return base
 
-    def atom(self, depth: int) -> Node:
+    def atom(self, depth: int) -> Formula:
         kind, word = self.kind, self.word
         if kind == "number":
             self.advance()
@@ -305,13 +305,13 @@ class _Parser:
             if word == "pi":
                 return number(float(np.pi))
             if word in FUNCTIONS:
-                return Node(word, (self.bracket(depth),))
+                return Formula(word, (self.bracket(depth),))
             return self.variable(word)
         if self.word == "(":
             return self.bracket(depth)
         raise self.error("a number, a variable, a function or a bracket")
 
-    def bracket(self, depth: int) -> Node:
+    def bracket(self, depth: int) -> Formula:
         if not self.take("("):
             raise self.error("'('")
         tree = self.expression(depth + 1)
@@ -319,7 +319,7 @@ class _Parser:
             raise self.error("')'")
         return tree
 
-    def variable(self, word: str) -> Node:
+    def variable(self, word: str) -> Formula:
         match = re.fullmatch(r"x(?:(\d)(\d)|(\d+)_(\d+))", word)
         if match is None:
             raise unknown("name", word, [*FUNCTIONS, "pi", "x11"])
@@ -329,10 +329,10 @@ class _Parser:
                 f"expected a variable of a {self.d} x {self.n} input, got {word} (row {i}, column {j}); "
                 "raise --d or --n."
             )
-        return Node("variable", place=(i - 1, j - 1))
+        return Formula("variable", place=(i - 1, j - 1))
 
 
-def variables(node: Node) -> set[tuple[int, int]]:
+def variables(node: Formula) -> set[tuple[int, int]]:
     """The places of the variables that stand in an expression."""
     if node.kind == "variable":
         return {node.place}

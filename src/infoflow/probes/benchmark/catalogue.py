@@ -58,7 +58,7 @@ SHARES: dict[tuple[str, float], float] = {
 
 
 @dataclass(frozen=True)
-class Group:
+class TargetGroup:
     """One target of one size on one layout."""
 
     name: str
@@ -78,7 +78,7 @@ class Order:
     """One network to be made."""
 
     number: int
-    group: Group
+    group: TargetGroup
     disguise: str
     strength: float
     seed: int
@@ -86,10 +86,10 @@ class Order:
 
 
 @lru_cache(maxsize=1)
-def groups() -> tuple[Group, ...]:
+def groups() -> tuple[TargetGroup, ...]:
     """Every group, by enumeration: all sizes, lengths and head vectors none of whose entries can be lowered, and of
     shallow ones those with idle layers in front, up to DEEP_ENOUGH: an induction circuit needs room."""
-    found: list[Group] = []
+    found: list[TargetGroup] = []
     for name, sizes in SIZES.items():
         for values in product(*sizes.values()):
             keys = tuple(zip(sizes, values, strict=True))
@@ -98,8 +98,8 @@ def groups() -> tuple[Group, ...]:
     return tuple(found)
 
 
-def _layouts(name: str, keys: tuple[tuple[str, Any], ...], T: int) -> Iterator[Group]:
-    target = parse(Group(name, keys, (), T, False, False).spelling(0))
+def _layouts(name: str, keys: tuple[tuple[str, Any], ...], T: int) -> Iterator[TargetGroup]:
+    target = parse(TargetGroup(name, keys, (), T, False, False).spelling(0))
     form = normal_form(target, T)
     placed = bool(form.position_features)
     jobs = sum(len(term.messages) + 1 for term in form.terms)
@@ -110,7 +110,7 @@ def _layouts(name: str, keys: tuple[tuple[str, Any], ...], T: int) -> Iterator[G
             term.messages for term in form.terms
         )  # may be causal: symmetric, or no pairs
         for causal in (False, True) if free else (False,):
-            yield Group(name, keys, heads, T, causal, placed)
+            yield TargetGroup(name, keys, heads, T, causal, placed)
 
 
 def number_of(*parts: Any) -> int:
@@ -122,11 +122,11 @@ def number_of(*parts: Any) -> int:
 def orders(count: int, seed: int, salt: str | None) -> list[Order]:
     """What to make: names in turn, groups of a name in random order, disguises in their shares."""
     rng = np.random.default_rng(number_of("order", seed))
-    by_name: dict[str, list[Group]] = {}
+    by_name: dict[str, list[TargetGroup]] = {}
     for group in groups():
         by_name.setdefault(group.name, []).append(group)
     turns = {name: _turn(found, rng) for name, found in by_name.items()}
-    names, chosen = list(by_name), list[Group]()
+    names, chosen = list(by_name), list[TargetGroup]()
     while len(chosen) < count and names:
         for name in tuple(names):
             drawn = next(turns[name], None)
@@ -143,13 +143,13 @@ def orders(count: int, seed: int, salt: str | None) -> list[Order]:
     return found
 
 
-def _turn(found: list[Group], rng: np.random.Generator) -> Iterator[Group]:
+def _turn(found: list[TargetGroup], rng: np.random.Generator) -> Iterator[TargetGroup]:
     for _ in range(MOST):
         for place in rng.permutation(len(found)):
             yield found[place]
 
 
-def _disguises(chosen: list[Group], rng: np.random.Generator) -> list[tuple[str, float]]:
+def _disguises(chosen: list[TargetGroup], rng: np.random.Generator) -> list[tuple[str, float]]:
     """One for each network, in their shares; those that need heads between tokens go to networks of several layers."""
     count, kinds, shares = len(chosen), list(SHARES), np.array(list(SHARES.values()))
     edges = np.floor(np.cumsum(shares) / shares.sum() * count + 1e-9).astype(int)

@@ -26,7 +26,7 @@ PAIRED = 40  # documents for heads and edges: half of them give what the other h
 
 
 @dataclass
-class Seen:
+class TwoPasses:
     """One network with the two passes that every method of heads and edges shares."""
 
     network: PlantedNetwork
@@ -35,7 +35,7 @@ class Seen:
     other: Pass
 
     @classmethod
-    def of(cls, network: PlantedNetwork) -> "Seen":
+    def of(cls, network: PlantedNetwork) -> "TwoPasses":
         engine = Engine(network.model)
         with torch.no_grad():
             return cls(network, engine, *effects.two_runs(engine, network.X[:PAIRED]))
@@ -43,7 +43,7 @@ class Seen:
 
 def answers(network: PlantedNetwork) -> Answers:
     """All methods on one network."""
-    seen = Seen.of(network)
+    seen = TwoPasses.of(network)
     found: Answers = {}
     for method in (_modes, _heads_and_edges, _directions, _sets, _copies):
         for name, answer in method(seen).items():
@@ -51,7 +51,7 @@ def answers(network: PlantedNetwork) -> Answers:
     return found
 
 
-def _modes(seen: Seen) -> Answers:
+def _modes(seen: TwoPasses) -> Answers:
     recording, layers = record(seen.network.model, seen.network.batch), seen.engine.layers
     by_tokens = head_modes(recording, intervals=False)
     return {
@@ -62,7 +62,7 @@ def _modes(seen: Seen) -> Answers:
     }
 
 
-def heuristics(seen: Seen) -> list[list[str]]:
+def heuristics(seen: TwoPasses) -> list[list[str]]:
     """The rules people use, on the patterns alone, with the symbols where there are some."""
     symbols = seen.network.symbols
     own = None if symbols is None else symbols[: len(seen.clean.output)]
@@ -111,7 +111,7 @@ def _heuristic(p: Tensor, symbols: Tensor | None) -> list[str]:
     return found
 
 
-def _heads_and_edges(seen: Seen) -> Answers:
+def _heads_and_edges(seen: TwoPasses) -> Answers:
     engine, clean, other = seen.engine, seen.clean, seen.other
     X = seen.network.X[: len(clean.output)]
     eap, ig = (rivals.attribution(engine, clean, other, integrated) for integrated in (False, True))
@@ -152,7 +152,7 @@ def _plain(node: Node) -> Any:
     return "out" if node == OUT else [node[0] + 1, node[1] + 1]
 
 
-def _directions(seen: Seen) -> Answers:
+def _directions(seen: TwoPasses) -> Answers:
     """The quantity is regressed on the stream (a linear probe), or the stream on it, alone or with all of its layer."""
     asked, Q = seen.network.asked, seen.network.quantities.double()
     found: dict[str, list[Any]] = {"joint regression": [], "covariance": [], "linear probe": []}
@@ -175,12 +175,12 @@ def _centred(x: Tensor) -> Tensor:
     return x - x.mean(0)
 
 
-def _sets(seen: Seen) -> Answers:
+def _sets(seen: TwoPasses) -> Answers:
     """Only where every token's part can be told: networks without circuits, whose averages hold all tokens."""
     return {} if seen.network.symbols is not None else token_sets.answers(seen.network)
 
 
-def _copies(seen: Seen) -> Answers:
+def _copies(seen: TwoPasses) -> Answers:
     """Only where symbols have logits."""
     network = seen.network
     if not network.logits:

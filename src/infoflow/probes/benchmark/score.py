@@ -203,7 +203,7 @@ def by_family(judged: list[Judged], task: str, measure: str) -> dict[str, Any]:
 
 
 Finish = Callable[[np.ndarray], np.ndarray]  # (draws, sums) -> (draws,), nan where there is nothing to say
-Sums = tuple[np.ndarray, Finish]  # every score is a function of sums over networks
+Summed = tuple[np.ndarray, Finish]  # every score is a function of sums over networks
 
 
 def _measures(task: str, part: list[Judged]) -> dict[str, Any]:
@@ -247,7 +247,7 @@ def _ratio(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
     return np.divide(top, bottom, out=np.full(np.shape(top), np.nan), where=bottom > 0)
 
 
-def _macro_f1(task: str, part: list[Judged]) -> Sums:
+def _macro_f1(task: str, part: list[Judged]) -> Summed:
     """The mean of F1 over the modes that occur in the truth."""
     modes, counts = _counted(part)
 
@@ -268,22 +268,22 @@ def _f1_by_mode(part: list[Judged]) -> dict[str, dict[str, float]]:
     }
 
 
-def _mean(task: str, part: list[Judged]) -> Sums:
+def _mean(task: str, part: list[Judged]) -> Summed:
     return np.array([[np.mean(one.found[task]), 1.0] for one in part]), lambda sums: _ratio(sums[:, 0], sums[:, 1])
 
 
-def _auroc(task: str, part: list[Judged]) -> Sums:
+def _auroc(task: str, part: list[Judged]) -> Summed:
     found = [one.found[task]["auroc"] for one in part]
     sums = np.array([[0.0 if value is None else value, value is not None] for value in found], dtype=np.float64)
     return sums, lambda sums: _ratio(sums[:, 0], sums[:, 1])
 
 
-def _f1(task: str, part: list[Judged]) -> Sums:
+def _f1(task: str, part: list[Judged]) -> Summed:
     counts = np.array([one.found[task]["counts"] for one in part], dtype=np.float64)
     return counts, lambda sums: _ratio(2 * sums[:, 0], sums[:, 1] + sums[:, 2])
 
 
-_MEASURES: dict[str, Callable[[str, list[Judged]], Sums]] = {
+_MEASURES: dict[str, Callable[[str, list[Judged]], Summed]] = {
     "macro_f1": _macro_f1,
     "mean": _mean,
     "auroc": _auroc,

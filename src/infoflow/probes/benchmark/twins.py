@@ -18,7 +18,7 @@ from torch import Tensor
 
 from infoflow.architecture import Architecture
 from infoflow.nn import States, Transformer
-from infoflow.probes.benchmark.catalogue import Group, groups
+from infoflow.probes.benchmark.catalogue import TargetGroup, groups
 from infoflow.probes.benchmark.compiled import TIED, Compiled, compiled
 from infoflow.probes.benchmark.truth import OUT, Node
 from infoflow.train.recipe import Recipe
@@ -34,7 +34,7 @@ RECIPE = Recipe(
 
 @dataclass(frozen=True)
 class Twin:
-    group: Group
+    group: TargetGroup
     built: Compiled
     run: Run
 
@@ -44,13 +44,13 @@ def twins(count: int, T: int = 8, layers: int = 3) -> list[Twin]:
     fit = [g for g in groups() if g.T == T and len(g.heads) <= layers and not g.causal]
     names = list(dict.fromkeys(g.name for g in fit))
     piles = {name: [g for g in fit if g.name == name] for name in names}
-    chosen: list[Group] = []
+    chosen: list[TargetGroup] = []
     while len(chosen) < count and any(piles.values()):
         chosen += [piles[name].pop(0) for name in names if piles[name]]
     return [_twin(group) for group in chosen[:count]]
 
 
-def _twin(group: Group) -> Twin:
+def _twin(group: TargetGroup) -> Twin:
     built = compiled(group.spelling(0), group.T, 0.1, group.heads, group.causal, group.placed)
     c = built.network.config
     arch = Architecture(group.heads, embed=c.embed, width=c.widths, positions=c.positions)
