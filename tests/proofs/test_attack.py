@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from infoflow import targets
-from infoflow.certificates.attack import starts
+from infoflow.certificates.attack import Region, starts
 from infoflow.proofs.attack import MANY, _best, _climbed, _counts, _error_of_averages, attack_trained
 from infoflow.proofs.reduce import reduce
 from infoflow.targets.score import TreeScore
@@ -52,7 +52,7 @@ def test_the_error_that_is_told_is_the_networks_own(T: int) -> None:
     terms = (Extremum(TreeScore.linear([1.0, 0.5])), Extremum(TreeScore.linear([0.3, -1.0]), "min"))
     target = Target(terms, targets.Polynomial.affine_map([[1.0, -2.0], [0.5, 0.0]], [0.1, 3.0]), 2)
     network = random_network(5, outputs=2)
-    found = attack_trained(network, 2, target, T, -np.ones(2), np.ones(2), 0.1, 0, reduce(network))
+    found = attack_trained(network, 2, target, Region(T, -np.ones(2), np.ones(2)), 0.1, 0, reduce(network))
     assert found is not None
     assert found.worst.shape == (T, 2)
     X = torch.from_numpy(found.worst[None])

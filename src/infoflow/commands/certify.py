@@ -6,37 +6,40 @@ from typing import Any
 import click
 
 from infoflow.arguments import attack_seconds
-from infoflow.commands.options import emit, json_option, out_option, seconds_option, seed_option
+from infoflow.commands.options import emit, gathered, json_option, out_option, seconds_option, seed_option
 from infoflow.commands.own_code import asked_target, made_by, names_code
 from infoflow.errors import InfoFlowError, printable
 from infoflow.files import write_json
 from infoflow.reading import json_of
 
 
+def _asked(spelling: str | None, T: int | None, eps: float | None, vocabulary: Path | None) -> dict[str, Any]:
+    """What `certify` is asked about every file."""
+    target = None if spelling is None else asked_target(spelling)
+    table = None if vocabulary is None else json_of(vocabulary, "a vocabulary")
+    return {"target": target, "T": T, "eps": eps, "vocabulary": table}
+
+
 @click.command("certify")
 @click.argument("files", nargs=-1, required=True)
-@click.option("--target", "spelling", help="Target; default: the one the file names.")
-@click.option("-T", "--T", "T", type=int, help="Sequence length; default: the one the file names.")
-@click.option("--eps", type=float, help="What is asked: the largest error; default: what the file was built for.")
-@click.option(
-    "--vocabulary",
-    type=click.Path(path_type=Path),
-    help="JSON file: token vectors [[..], ..], or probabilities [..] of a network over token numbers.",
+@gathered(
+    "asked",
+    _asked,
+    click.option("--target", "spelling", help="Target; default: the one the file names."),
+    click.option("-T", "--T", "T", type=int, help="Sequence length; default: the one the file names."),
+    click.option("--eps", type=float, help="What is asked: the largest error; default: what the file was built for."),
+    click.option(
+        "--vocabulary",
+        type=click.Path(path_type=Path),
+        help="JSON file: token vectors [[..], ..], or probabilities [..] of a network over token numbers.",
+    ),
 )
 @seconds_option(10.0, "Time per file for the attack and, for a trained network, the search.", attack_seconds)
 @seed_option
 @json_option
 @out_option(None, "Folder for certificate.json and a picture of each file's bound, attack and worst input.")
 def command(
-    files: tuple[str, ...],
-    spelling: str | None,
-    T: int | None,
-    eps: float | None,
-    vocabulary: Path | None,
-    seconds: float,
-    seed: int,
-    as_json: bool,
-    out: Path | None,
+    files: tuple[str, ...], asked: dict[str, Any], seconds: float, seed: int, as_json: bool, out: Path | None
 ) -> int:
     """How wrong can a saved network be? Prove a bound of its error and attack it.
 
@@ -55,11 +58,9 @@ def command(
 
     results: list[dict[str, Any]] = []
     written: list[Path] = []
-    target = asked_target(spelling) if spelling is not None else None
-    table = None if vocabulary is None else json_of(vocabulary, "a vocabulary")
     for file in files:
         try:
-            certificate = certify(_network(file), target, T, seconds=seconds, seed=seed, eps=eps, vocabulary=table)
+            certificate = certify(_network(file), **asked, seconds=seconds, seed=seed)
         except InfoFlowError as refusal:
             told = file in str(refusal)
             raise InfoFlowError(str(refusal) if told else f"{file}: {refusal}") from None

@@ -40,9 +40,7 @@ def attack_trained(
     exact: nn.Module,
     heads: int,
     target: Target,
-    T: int,
-    low: np.ndarray,
-    high: np.ndarray,
+    region: Region,
     seconds: float,
     seed: int,
     reduced: Reduced | None = None,
@@ -50,11 +48,12 @@ def attack_trained(
     """The largest error of a network in float64 and its sequence (T, d); None where one does not fit in memory.
 
     With the reduced network most of the time goes to the climb on averages."""
+    T = region.T
     if not fits(heads, 1, CLIMBING * T):
         return None
     best = Attack(0.0, np.zeros((T, target.dim)), 0)
     if reduced is not None and all(isinstance(term, Extremum) for term in target.terms):
-        best = _on_averages(exact, reduced, target, T, (low, high), SHARE * seconds, seed)
+        best = _on_averages(exact, reduced, target, region, SHARE * seconds, seed)
         seconds = (1.0 - SHARE) * seconds
     asked = patterns(T)
     most = MEMORY // (CLIMBING * max(heads, KINDS * target.dim) * T)
@@ -74,7 +73,7 @@ def attack_trained(
         found = attack(
             error,
             lambda Y: 0.0,
-            Region(len(counts), low, high, slack if target.condition else None),
+            Region(len(counts), region.low, region.high, slack if target.condition else None),
             seconds / len(asked),
             seed + number,
             max(1, min(64, most)),
@@ -94,15 +93,10 @@ class Climbed(NamedTuple):
 
 
 def _on_averages(
-    exact: nn.Module,
-    reduced: Reduced,
-    target: Target,
-    T: int,
-    box: tuple[np.ndarray, np.ndarray],
-    seconds: float,
-    seed: int,
+    exact: nn.Module, reduced: Reduced, target: Target, region: Region, seconds: float, seed: int
 ) -> Attack:
     """Climb on a few tokens and their counts; the best of them are run through the network."""
+    T, box = region.T, (region.low, region.high)
     rng, end = np.random.default_rng(seed), time.monotonic() + seconds
     K = min(T, len(target.terms) + BESIDE)
     error = _error_of_averages(reduced, target)

@@ -19,7 +19,7 @@ import heapq
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -200,11 +200,9 @@ def _node(
     space: Space, problem: Problem, lo: np.ndarray, hi: np.ndarray, above: float, number: int, reached: float
 ) -> tuple[OpenBox | None, float]:
     """The node with its bound, and the function's value at the program's point; None where the node is empty."""
-    low, high = _ranges(space, lo, hi)
-    slopes, intercepts = unit_lines(space.reduced.activation, problem.units, low, high)
-    split = np.flatnonzero((hi - lo) < (space.ends[1] - space.ends[0]) * (1.0 - 1e-9))
+    lines, cuts = unit_lines(space.reduced.activation, problem.units, *_ranges(space, lo, hi)), _cuts(space, lo, hi)
     for _ in range(FIRST_ROUNDS if np.isinf(above) else ROUNDS):
-        program = Program(space, problem, lo, hi, split, slopes, intercepts, low, high, max(reached, 0.0))
+        program = Program(space, problem, cuts, lines, max(reached, 0.0))
         bound, m = program.solve()
         if bound is None:
             return None, -np.inf
@@ -214,7 +212,9 @@ def _node(
     bound = above
     value = value_at(space.reduced, problem, m)
     z = space.reduced.weight @ m + space.reduced.bias
-    over = np.min(slopes * z[:, None] + intercepts, 1) - problem.units * ACTS[space.reduced.activation].value(z)
+    over = np.min(lines.slopes * z[:, None] + lines.intercepts, 1) - problem.units * ACTS[
+        space.reduced.activation
+    ].value(z)
     share = np.abs(space.along) * (hi - lo)
     scores = np.maximum(over, 0.0) @ (share / np.maximum(share.sum(1, keepdims=True), 1e-300))
     scores = scores + 1e-9 * (hi - lo) * (np.abs(problem.units) @ np.abs(space.along))
@@ -226,9 +226,25 @@ def value_at(reduced: Reduced, problem: Problem, m: np.ndarray) -> float:
     return float(units + problem.shift + sum((s @ m + o).min() for s, o in problem.pieces))
 
 
-def unit_lines(
-    activation: str, units: np.ndarray, low: np.ndarray, high: np.ndarray
-) -> tuple[Float[np.ndarray, "units lines"], Float[np.ndarray, "units lines"]]:
+def _cuts(space: Space, lo: np.ndarray, hi: np.ndarray) -> Cuts:
+    """Those of the space, and the slabs of a node along the directions in which it was halved."""
+    split = np.flatnonzero((hi - lo) < (space.ends[1] - space.ends[0]) * (1.0 - 1e-9))
+    R = space.directions[:, split].T
+    blank = np.zeros((len(split), space.reduced.heads))
+    rows = np.concatenate([space.cuts.rows, np.hstack([R, blank]), np.hstack([-R, blank])])
+    return Cuts(rows, np.concatenate([space.cuts.limits, hi[split], -lo[split]]))
+
+
+class Lines(NamedTuple):
+    """Above every unit, on the range [low, high] of its argument."""
+
+    slopes: Float[np.ndarray, "units lines"]
+    intercepts: Float[np.ndarray, "units lines"]
+    low: Float[np.ndarray, " units"]
+    high: Float[np.ndarray, " units"]
+
+
+def unit_lines(activation: str, units: np.ndarray, low: np.ndarray, high: np.ndarray) -> Lines:
     """Lines above units_j act(z) on [low_j, high_j]; rows of fewer lines repeat their first."""
     members = {1: units > 0, -1: units <= 0}
     tables = {sign: lines_above(activation, sign, low[here], high[here]) for sign, here in members.items()}
@@ -238,28 +254,17 @@ def unit_lines(
         pad = [*range(s.shape[1]), *[0] * (most - s.shape[1])]
         slopes[members[sign]], intercepts[members[sign]] = s[:, pad], t[:, pad]
     size = np.abs(units)[:, None]
-    return size * slopes, size * intercepts
+    return Lines(size * slopes, size * intercepts, low, high)
 
 
 class Program:
     """The linear program of a node and the bound its multipliers prove."""
 
-    def __init__(
-        self,
-        space: Space,
-        problem: Problem,
-        lo: np.ndarray,
-        hi: np.ndarray,
-        split: np.ndarray,
-        slopes: np.ndarray,
-        intercepts: np.ndarray,
-        low: np.ndarray,
-        high: np.ndarray,
-        reached: float,
-    ) -> None:
+    def __init__(self, space: Space, problem: Problem, cuts: Cuts, lines: Lines, reached: float) -> None:
         self.space, self.problem = space, problem
-        n, h = len(space.low), space.reduced.heads
+        self.rows, self.limits = cuts.rows, cuts.limits
         W, b = space.reduced.weight, space.reduced.bias
+        slopes, intercepts, low, high = lines
         ends = np.stack([slopes * low[:, None] + intercepts, slopes * high[:, None] + intercepts], -1)
         bent = (ends[:, :1] - ends[:, 1:]).max((1, 2), initial=0.0) > THIN * max(reached, 1e-6) / len(slopes)
         self.linear = slopes[~bent, 0] @ W[~bent]
@@ -270,12 +275,8 @@ class Program:
             keep = _useful(ends[j])
             groups.append((slopes[j, keep, None] * W[j], slopes[j, keep] * b[j] + intercepts[j, keep]))
         self.group = np.concatenate([np.full(len(o), i) for i, (_, o) in enumerate(groups)]) if groups else np.empty(0)
-        self.piece_slopes = np.concatenate([s for s, _ in groups]) if groups else np.empty((0, n))
+        self.piece_slopes = np.concatenate([s for s, _ in groups]) if groups else np.empty((0, len(space.low)))
         self.piece_ends = np.concatenate([o for _, o in groups]) if groups else np.empty(0)
-        R = space.directions[:, split].T
-        blank = np.zeros((len(split), h))
-        self.rows = np.concatenate([space.cuts.rows, np.hstack([R, blank]), np.hstack([-R, blank])])
-        self.limits = np.concatenate([space.cuts.limits, hi[split], -lo[split]])
         self.groups = len(groups)
 
     def solve(self) -> tuple[float | None, np.ndarray]:

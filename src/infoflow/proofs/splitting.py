@@ -122,7 +122,8 @@ def split(
         raise InfoFlowError(f"expected at most {c.length} tokens (the position table), got {T}.")
     free = c.positions == "none" and c.mask == "none" and target_forms.symmetric(target)
     heap: list[Box] = []
-    _push(heap, network, target, T, np.tile(low, T)[None], np.tile(high, T)[None], np.array([np.inf]), made)
+    lows, highs, above = np.tile(low, T)[None], np.tile(high, T)[None], np.array([np.inf])
+    _push(heap, errors(network, target, T, lows, highs), lows, highs, above, made)
     made = 1
     while time.monotonic() - begin < seconds and -heap[0].key > (1.0 + CLOSE) * attained:
         worst = [heapq.heappop(heap) for _ in range(min(TOGETHER, len(heap)))]
@@ -130,24 +131,16 @@ def split(
         if free:
             keep = _ordered(lows, highs, T)
             lows, highs, above = lows[keep], highs[keep], above[keep]
-        _push(heap, network, target, T, lows, highs, above, made)
+        _push(heap, errors(network, target, T, lows, highs), lows, highs, above, made)
         made += len(lows)
     bound = -heap[0].key
     return Split(bound, made, len(heap), time.monotonic() - begin)
 
 
 def _push(
-    heap: list[Box],
-    network: Transformer,
-    target: Target,
-    T: int,
-    lows: np.ndarray,
-    highs: np.ndarray,
-    above: np.ndarray,
-    made: int,
+    heap: list[Box], found: AffineForm, lows: np.ndarray, highs: np.ndarray, above: np.ndarray, made: int
 ) -> None:
-    """Bound the boxes, never above what their parents had, and keep the side to halve next."""
-    found = errors(network, target, T, lows, highs)
+    """The boxes with the bounds that were found, never above what their parents had, and the side to halve next."""
     tops = np.where(np.isnan(found.high), np.inf, found.high)
     at = tops.argmax(1)
     rows = np.arange(len(lows))

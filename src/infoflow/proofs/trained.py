@@ -20,6 +20,7 @@ from torch import nn
 
 from infoflow import arguments
 from infoflow.certificates import Certificate, asked_of, error_claim, stated_limit
+from infoflow.certificates.attack import Region
 from infoflow.errors import InfoFlowError
 from infoflow.nn import Transformer
 from infoflow.proofs import inequalities, splitting
@@ -180,9 +181,8 @@ def by_averages(asked: Asked, seconds: float) -> UpperBound:
 
 
 def _attacked(asked: Asked, seconds: float, seed: int) -> Any:
-    return attack_trained(
-        asked.exact, asked.heads, asked.target, asked.T, asked.low, asked.high, seconds, seed, asked.reduced
-    )
+    region = Region(asked.T, asked.low, asked.high)
+    return attack_trained(asked.exact, asked.heads, asked.target, region, seconds, seed, asked.reduced)
 
 
 def _target(header: dict[str, Any], target: TargetLike | None) -> Target:
