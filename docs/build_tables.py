@@ -1,7 +1,9 @@
 """The tables of docs/build.md and docs/refutations.md: the first report's numbers and ours, from
 benchmarks/results/{certificates,refutations,fuzz_files}.json."""
 
-from tables import Recorded, Shown, measured, number, registry
+from typing import Any
+
+from tables import Recorded, Shown, cells, measured, number, registry
 
 TABLES, table = registry()
 CERTIFICATES = "benchmarks/results/certificates.json"
@@ -16,19 +18,23 @@ def _widths(widths: list[int]) -> str:
     return " + ".join(map(str, widths))
 
 
+def _said(found: Recorded, names: tuple[tuple[str, ...], ...], all_words: str) -> list[list[Any]]:
+    """How often each was said of the files of a kind, and of all."""
+    rows = [
+        [kind, row["files"], *(sum(row.get(word, 0) for word in words) for words in names)]
+        for kind, row in found.items()
+    ]
+    return [*rows, [all_words, *(sum(column) for column in list(zip(*rows, strict=True))[1:])]]
+
+
 @table
 @measured(FUZZ)
 def fuzz_files(payload: Recorded) -> Shown:
     """What was said about damaged files, by kind of damage; `false or broken` is anything but a refusal or a truth."""
     names = (("refused",), ("does not hold",), ("holds", "holds if"), ("failed",))
-    rows = [
-        [damage, row["files"], *(sum(row.get(word, 0) for word in words) for words in names)]
-        for damage, row in payload["by_damage"].items()
-    ]
-    totals = [sum(row[column] for row in rows) for column in range(1, len(names) + 2)]
     memory = f"**all, at most {payload['largest_memory'] / 2**30:.2f} GiB**"
     head = ["damage", "files", "refused", "does not hold", "holds", "false or broken"]
-    return head, [*rows, [memory, *totals]]
+    return head, _said(payload["by_damage"], names, memory)
 
 
 @table
@@ -36,13 +42,8 @@ def fuzz_files(payload: Recorded) -> Shown:
 def lies(payload: Recorded) -> Shown:
     """What was said about files made to fool a proof, by kind of network."""
     names = (("refused",), ("nothing proved",), BOUNDS, ("failed",))
-    rows = [
-        [group, row["files"], *(sum(row.get(word, 0) for word in words) for words in names)]
-        for group, row in sorted(payload["groups"].items())
-    ]
-    totals = [sum(row[column] for row in rows) for column in range(1, len(names) + 2)]
     head = ["network", "files", "refused", "nothing proved", "a bound, and true", "false or broken"]
-    return head, [*rows, ["**all**", *totals]]
+    return head, _said(dict(sorted(payload["groups"].items())), names, "**all**")
 
 
 @table
@@ -66,29 +67,24 @@ def first_theorem_4(payload: Recorded) -> Shown:
 @measured(CERTIFICATES)
 def first_networks(payload: Recorded) -> Shown:
     """Every other attacked network of the first report."""
-    report = payload["first_report"]
     words = {"pairs": "eq. (6)", "star": "star of 3", "plain": "Theorem 4, plain rule"}
+    form = "`{target}` | {T} | {eps:g} | {first_attacked:.3g} | {attacked:.3g} | {bound:.3g}"
     rows = [
-        [words[kind], f"`{r['target']}`", r["T"], f"{r['eps']:g}", number(r["first_attacked"]), number(r["attacked"]),
-         number(r["bound"]), _widths(r["widths"])]
+        [words[kind], *cells(form, r), _widths(r["widths"])]
         for kind in words
-        for r in report[kind]
+        for r in payload["first_report"][kind]
         if r["first_attacked"] is not None
-    ]  # fmt: skip
-    head = ["network", "target", "T", "eps", "attacked: first", "ours", "our bound", "our widths"]
-    return head, rows
+    ]
+    return ["network", "target", "T", "eps", "attacked: first", "ours", "our bound", "our widths"], rows
 
 
 @table
 @measured(CERTIFICATES)
 def first_one_layer(payload: Recorded) -> Shown:
-    rows = [
-        ["with" if "sets" in r["target"] else "without", f"{r['eps']:g}", number(r["first_error"]),
-         number(r["attacked"]), number(r["bound"]), r["widths"][0]]
-        for r in payload["first_report"]["one_layer"]
-    ]  # fmt: skip
-    head = ["position sets", "eps", "sampled: first", "attacked: ours", "bound", "width"]
-    return head, rows
+    form = "{eps:g} | {first_error:.3g} | {attacked:.3g} | {bound:.3g} | {widths[0]}"
+    found = payload["first_report"]["one_layer"]
+    rows = [["with" if "sets" in r["target"] else "without", *cells(form, r)] for r in found]
+    return ["position sets", "eps", "sampled: first", "attacked: ours", "bound", "width"], rows
 
 
 @table
@@ -109,65 +105,46 @@ def first_collisions(payload: Recorded) -> Shown:
 @table
 @measured(REFUTATIONS)
 def first_limits(payload: Recorded) -> Shown:
-    rows = []
-    for r in payload["power_sums"]:
-        words = f"power sums, {r['n']} of them, b={r['b']:g}, second largest of 8: gap"
-        rows.append([words, number(r["first_gap"]), number(r["gap"])])
+    forms = {
+        "power_sums": "power sums, {n} of them, b={b:g}, second largest of 8: gap | {first_gap:.3g} | {gap:.3g}",
+        "birthdays": "by chance, {samples:,} inputs, `{target}`, a {kind} state of {head_dim} numbers, targets 0.1 "
+        "apart: distance of the states | {first_distance:.3g} | {distance_at_gap:.3g}",
+        "built": "built network `{target}`, T={T}, eps={eps:g}, bound {bound:.3g}: gap, at most twice the bound | "
+        "{first_gap:.3g} | {gap:.3g}",
+    }
     for r in payload["birthdays"]:
-        kind = "trained" if r["steps"] else "random"
-        model = f"`{r['target']}`, a {kind} state of {r['head_dim']} numbers"
-        words = f"by chance, {r['samples']:,} inputs, {model}, targets 0.1 apart: distance of the states"
-        rows.append([words, number(r["first_distance"]), number(r["distance_at_gap_0.1"])])
-    for r in payload["built"]:
-        network = f"`{r['target']}`, T={r['T']}, eps={r['eps']:g}, bound {number(r['bound'])}"
-        words = f"built network {network}: gap, at most twice the bound"
-        rows.append([words, number(r["first_gap"]), number(r["gap"])])
-    return ["what", "first", "ours"], rows
+        r |= {"kind": "trained" if r["steps"] else "random", "distance_at_gap": r["distance_at_gap_0.1"]}
+    return ["what", "first", "ours"], [cells(form, r) for part, form in forms.items() for r in payload[part]]
 
 
 @table
 @measured(REFUTATIONS)
 def first_single_heads(payload: Recorded) -> Shown:
-    heads = payload["single_heads"]
-    rows = []
-    for r in heads["memory_head"]:
-        merged, bottleneck = r["first_parameters_merged"], r["first_parameters_bottleneck"]
-        same = f"{r['parameters_merged_at_first_error']:,} / {r['parameters_bottleneck_at_first_error']:,}"
-        rows.append(
-            [
-                "remembers, parameters merged / bottleneck",
-                f"{r['eps']:g}",
-                f"{number(r['first_error'])} with {merged:,.0f} / {bottleneck:,.0f}",
-                f"at most {number(r['bound_at_first_error'])} with {same}",
-                f"{number(r['error'])} with {r['parameters_merged']:,} / {r['parameters_bottleneck']:,}",
-            ]
-        )
-    for r in heads["exponential_head"]:
-        if r["units"] != r["first_units"]:
-            continue
-        least = next(o for o in heads["exponential_head"] if o["eps"] == r["eps"] and o["units"] != r["units"])
-        rows.append(
-            [
-                "exponentials, units a coordinate",
-                f"{r['eps']:g}",
-                f"{number(r['first_error'])} with {r['first_units']}",
-                f"{number(r['error'])} with {r['units']}",
-                f"{number(least['error'])} with {least['units']}",
-            ]
-        )
-    head = ["head", "eps", "first: error", "ours at its error or size", "ours at eps"]
-    return head, rows
+    remembers = (
+        "remembers, parameters merged / bottleneck | {eps:g} | "
+        "{first_error:.3g} with {first_parameters_merged:,.0f} / {first_parameters_bottleneck:,.0f} | "
+        "at most {bound_at_first_error:.3g} with {parameters_merged_at_first_error:,} / "
+        "{parameters_bottleneck_at_first_error:,} | "
+        "{error:.3g} with {parameters_merged:,} / {parameters_bottleneck:,}"
+    )
+    exponentials = (
+        "exponentials, units a coordinate | {eps:g} | {first_error:.3g} with {first_units} | {error:.3g} with {units} "
+        "| {least[error]:.3g} with {least[units]}"
+    )
+    rows = [cells(remembers, r) for r in payload["single_heads"]["memory_head"]]
+    sizes = payload["single_heads"]["exponential_head"]
+    for r in (r for r in sizes if r["units"] == r["first_units"]):
+        least = next(other for other in sizes if other["eps"] == r["eps"] and other["units"] != r["units"])
+        rows.append(cells(exponentials, {**r, "least": least}))
+    return ["head", "eps", "first: error", "ours at its error or size", "ours at eps"], rows
 
 
 @table
 @measured(REFUTATIONS)
 def first_codec(payload: Recorded) -> Shown:
-    rows = [
-        [r["m"], r["n"], number(r["m"] / r["n"]), number(r["first_slope"]), number(r["slope"]),
-         number(r["sup_error_times_2^L"])]
-        for r in payload["codec_growth"]
-    ]  # fmt: skip
-    return ["m", "n", "m/n", "growth: first", "ours", "sup error times 2^L"], rows
+    form = "{m} | {n} | {ratio:.3g} | {first_slope:.3g} | {slope:.3g} | {sup:.3g}"
+    found = [{**r, "ratio": r["m"] / r["n"], "sup": r["sup_error_times_2^L"]} for r in payload["codec_growth"]]
+    return ["m", "n", "m/n", "growth: first", "ours", "sup error times 2^L"], [cells(form, r) for r in found]
 
 
 @table

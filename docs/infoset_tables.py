@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tables import ROOT, Recorded, Shown, markdown, measured, number, recorded, registry, source
+from tables import ROOT, Recorded, Shown, cells, markdown, measured, number, recorded, registry, source
 
 TABLES, table = registry()
 MODELS = {"stories": "story model", "minilm": "sentence encoder", "rxnmapper": "reaction model"}
@@ -16,10 +16,6 @@ PROXIES = {
 
 def file(part: str) -> str:
     return f"benchmarks/results/infosets_{part}.json"
-
-
-def interval(found: list[float] | None, digits: int = 3) -> str:
-    return "" if found is None else f"{found[0]:.{digits}g} [{found[1]:.{digits}g}, {found[2]:.{digits}g}]"
 
 
 @table
@@ -42,14 +38,13 @@ def infosets_built(payload: Recorded) -> Shown:
 @table
 @measured(file("trained"))
 def infosets_trained(payload: Recorded) -> Shown:
+    form = "({heads[0]},{heads[1]}) | {NMSE:.1e} | {recall:i2} | {precision:i2} | {size:i2} | {sufficient:i2}"
     rows = []
     for r in payload["rows"]:
         least = min(range(len(r["fetched"])), key=lambda i: r["fetched"][i])
-        rows.append(
-            ["({},{})".format(*r["heads"]), f"{r['NMSE']:.1e}", interval(r["recall"], 2), interval(r["precision"], 2),
-             interval(r["size"], 2), interval(r["sufficient"], 2), f"{min(r['maxima']):.2f}",
-             f"no. {least + 1}: {r['fetched'][least]:.2f}", f"{max(r['fetched']):.2f}", f"{r['chance'][0]:.2f}"]
-        )  # fmt: skip
+        ends = (min(r["maxima"]), max(r["fetched"]), r["chance"][0])
+        found, most, chance = (f"{end:.2f}" for end in ends)
+        rows.append([*cells(form, r), found, f"no. {least + 1}: {r['fetched'][least]:.2f}", most, chance])
     head = ["heads", "NMSE", "recall of the predicted tokens", "precision", "content set", "enough together",
             "least found maximum", "least fetched maximum", "most fetched", "chance"]  # fmt: skip
     return head, rows
@@ -58,25 +53,21 @@ def infosets_trained(payload: Recorded) -> Shown:
 @table
 @measured(file("film"))
 def infosets_film(payload: Recorded) -> Shown:
-    rows = []
-    for strip in payload["strips"]:
-        for f in strip["frames"]:
-            rows.append(
-                ["({},{})".format(*strip["heads"]), f["step"], number(f["NMSE"], 2), interval(f["recall"], 2),
-                 interval(f["precision"], 2), interval(f["size"], 2), ", ".join(f"{v:.2f}" for v in f["fetched"])]
-            )  # fmt: skip
+    form = "({heads[0]},{heads[1]}) | {step} | {NMSE:.2g} | {recall:i2} | {precision:i2} | {size:i2} | "
+    form += "{fetched:.2f, of each}"
+    rows = [cells(form, {**frame, "heads": strip["heads"]}) for strip in payload["strips"] for frame in strip["frames"]]
     return ["heads", "step", "NMSE", "recall", "precision", "content set", "fetched, by maximum"], rows
 
 
 @table
 @measured(file("long"))
 def infosets_long(payload: Recorded) -> Shown:
+    form = "{T} | {members:d, of each} | {active:d, of each} | {tests} | {missed} of {audited} | {most_missed:.3g} | "
+    form += "{selection:i3} | {seconds:.0f} s"
     rows = []
     for r in payload["rows"]:
-        found, active = (", ".join(map(str, r[name])) for name in ("members", "active"))
-        chosen = "not sampled" if r["selection"] is None else interval(r["selection"])
-        rows.append([r["T"], found, active, r["tests"], f"{r['missed']} of {r['audited']}", number(r["most_missed"]),
-                     chosen, f"{r['seconds']:.0f} s"])  # fmt: skip
+        *found, chosen, time = cells(form, r)
+        rows.append([*found, chosen or "not sampled", time])
     head = ["T", "content set found", "active positions", "group tests", "members among audited", "missed at most",
             "selection set, estimated", "time on a busy core"]  # fmt: skip
     return head, rows
@@ -94,7 +85,7 @@ def infosets_proxies(payload: Recorded) -> Shown:
 
 
 def _proxy(where: str, name: str, found: dict[str, Any]) -> list[str]:
-    return [where, PROXIES[name], *(interval(found[key], 2) for key in ("precision", "recall", "average_precision"))]
+    return [where, PROXIES[name], *cells("{precision:i2} | {recall:i2} | {average_precision:i2}", found)]
 
 
 def _models() -> list[tuple[str, Recorded]]:
@@ -102,34 +93,23 @@ def _models() -> list[tuple[str, Recorded]]:
     return [(words, recorded(file(part))) for part, words in known.items()]
 
 
-def _sources(found: list[tuple[str, Recorded]]) -> str:
-    return "".join(source(payload) for _, payload in found)
-
-
 @table
 def infosets_layers() -> str:
+    form = "{layer} | {size:i3} | {own:i2} | {others:i2} | {distance:i2} | {dropped:i2}"
     found = _models()
-    rows = [
-        [name, r["layer"], interval(r["size"]), interval(r["own"], 2), interval(r["others"], 2),
-         interval(r["distance"], 2), interval(r["dropped"], 2)]
-        for name, payload in found
-        for r in payload["layers"]
-    ]  # fmt: skip
+    rows = [[name, *cells(form, row)] for name, payload in found for row in payload["layers"]]
     head = ["model", "behind layer", "tokens in a state", "effect of the own token", "of all others",
             "mean distance of the others", "tokens lost in this layer"]  # fmt: skip
-    return markdown(head, rows) + _sources(found)
+    return markdown(head, rows) + "".join(source(payload) for _, payload in found)
 
 
 @table
 def infosets_outputs() -> str:
-    found = _models()
-    rows = []
-    for name, payload in found:
-        out = payload["output"]
-        rows.append([name, interval(out["sources"], 2), *(interval(out[key], 2) for key in
-                     ("content", "selection", "sufficient", "unclear", "distance"))])  # fmt: skip
-    head = ["model", "tokens", "content set", "selection set", "enough together", "unclear", "mean distance"]
-    return markdown(head, rows)
+    form = "{sources:i2} | {content:i2} | {selection:i2} | {sufficient:i2} | {unclear:i2} | {distance:i2}"
+    rows = [[name, *cells(form, payload["output"])] for name, payload in _models()]
+    return markdown(
+        ["model", "tokens", "content set", "selection set", "enough together", "unclear", "mean distance"], rows
+    )
 
 
 @table
@@ -138,8 +118,8 @@ def infosets_carried() -> str:
     rows = []
     for name, payload in _models():
         shares = payload["carried"]
-        cells = [f"{interval(shares[mode], 2)} ({shares['heads: ' + mode][0]:.0%})" for mode in modes]
-        rows.append([name, *cells])
+        both = [{"share": shares[mode], "heads": shares[f"heads: {mode}"]} for mode in modes]
+        rows.append([name, *(cell for two in both for cell in cells("{share:i2} ({heads[0]:.0%})", two))])
     return markdown(["model", *modes], rows)
 
 
@@ -168,7 +148,7 @@ def infosets_copying(payload: Recorded) -> Shown:
     """The strongest heads of the story model for each role, whether or not they reach the bound."""
     rows = []
     for h in sorted(payload["copying"], key=lambda h: -abs(h["score"]))[:4]:
-        score = interval([h["score"], *h["interval"]], 2)
+        (score,) = cells("{score:i2}", {"score": [h["score"], *h["interval"]]})
         rows.append([f"layer {h['layer']}, head {h['head']}", "copying", score, h["label"] or "neither"])
     for role in ("induction", "duplicate"):
         h = max(payload["labels"], key=lambda h: h["scores"][role])

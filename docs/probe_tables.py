@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from tables import Recorded, Shown, markdown, measured, number, plain, probe_file, probed, registry, source
+from tables import Recorded, Shown, cells, markdown, measured, number, plain, probe_file, probed, registry, source
 
 TABLES, table = registry()
 NAMES = {"stories": "story model", "minilm": "sentence encoder", "rxnmapper": "reaction model"}
@@ -166,10 +166,11 @@ def probes_collisions(payload: Recorded) -> Shown:
 @measured(probe_file("collisions"))
 def probes_transfer(payload: Recorded) -> Shown:
     form = (
-        "{mean_distance:.3f} {random_pairs:.3f} {mean_quantile:.3f} {nearest_there:.0%} {among_ten_nearest_there:.0%}"
+        "{mean_distance:.3f} | {random_pairs:.3f} | {mean_quantile:.3f} | {nearest_there:.0%} | "
+        "{among_ten_nearest_there:.0%}"
     )
     head = ["encoder", "distance of the best pairs", "of random pairs", "quantile", "nearest there"]
-    rows = [[name, *form.format(**found).split()] for name, found in payload["transfer"].items()]
+    rows = [[name, *cells(form, found)] for name, found in payload["transfer"].items()]
     return [*head, "among ten nearest"], rows
 
 

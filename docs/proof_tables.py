@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tables import Recorded, Shown, measured, number, plain, recorded, registry
+from tables import ROOT, Recorded, Shown, markdown, measured, number, plain, recorded, registry, source
 
 TABLES, table = registry()
 SWEEP = "benchmarks/results/proofs_sweep.json"
@@ -31,24 +31,17 @@ def proofs_rivals(payload: Recorded) -> Shown:
     return [*head, f"CROWN, {payload['splitting_seconds']:g} s of splitting", "unsplit", "certify", "max abs F"], rows
 
 
-@table
-@measured("benchmarks/results/proofs_long.json")
-def proofs_long(payload: Recorded) -> Shown:
-    """Long sequences, which only the averages reach."""
-    rows = [
-        [f"`{r['target']}`", r["heads"], r["dimensions"], f"{r['T']:,}", number(r["attacked"]), number(r["bound"]),
-         f"{r['ratio']:.3f}", f"{r['seconds']:.0f}", f"{r['processor_seconds']:.0f}"]
-        for r in payload["rows"]
-    ]  # fmt: skip
-    head = ["trained on", "heads", "h d", "T", "attacked", "proved", "proved / attacked", "seconds"]
-    return [*head, "processor seconds"], rows
+TABLES["proofs_long"] = plain(  # long sequences, which only the averages reach
+    "benchmarks/results/proofs_long.json",
+    "trained on | heads | h d | T | attacked | proved | proved / attacked | seconds | processor seconds",
+    "`{target}` | {heads} | {dimensions} | {T:,} | {attacked:.3g} | {bound:.3g} | {ratio:.3f} | {seconds:.0f} | "
+    "{processor_seconds:.0f}",
+)
 
 
 @table
 def proofs_sweep() -> str:
     """Both sweeps side by side."""
-    from tables import ROOT, markdown, source
-
     names = {"as `fit` trains": SWEEP, "with `--certifiable`": SWEEP.replace(".json", "_certifiable.json")}
     found: dict[str, Any] = {words: recorded(path) for words, path in names.items() if (ROOT / path).is_file()}
     asked = [

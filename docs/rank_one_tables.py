@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from tables import markdown, recorded
+from tables import cells, markdown, recorded
 
 Row = tuple[str, float, float, str]  # what, known, ours, sense
 SENSES = {"equal": "=", "at least": ">=", "at most": "<="}
@@ -151,22 +151,18 @@ def _summary() -> str:
 
 
 def _plane() -> str:
-    rows = [
-        [
-            *(row[name] for name in ("function", "labels", "D")),
-            *(f"{number:.3g}" for number in (row["l2"], row["limit"], row["l2"] / row["limit"], row["unnamed"])),
-        ]
-        for row in _section("proposition_1")["plane"]
-    ]
-    return markdown(["f", "labels", "D", "L2", "limit / D", "ratio", "known, f not named"], rows)
+    form = "{function} | {labels} | {D} | {l2:.3g} | {limit:.3g} | {ratio:.3g} | {unnamed:.3g}"
+    found = ({**row, "ratio": row["l2"] / row["limit"]} for row in _section("proposition_1")["plane"])
+    head = ["f", "labels", "D", "L2", "limit / D", "ratio", "known, f not named"]
+    return markdown(head, [cells(form, row) for row in found])
 
 
 def _alternatives() -> str:
-    rows = []
-    for row in _section("alternatives"):
-        for name in ("construction", "adam", "least_squares"):
-            found = row[name]
-            rows.append([row["contexts"], name.replace("_", " "), f"{found['cpu_seconds']:.3g} s", found["wrong"]])
+    rows = [
+        [row["contexts"], name.replace("_", " "), *cells("{cpu_seconds:.3g} s | {wrong}", row[name])]
+        for row in _section("alternatives")
+        for name in ("construction", "adam", "least_squares")
+    ]
     return markdown(["contexts", "way", "processor time", "wrong"], rows)
 
 

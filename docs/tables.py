@@ -10,13 +10,17 @@ import shlex
 import sys
 from collections.abc import Callable
 from functools import wraps
+from importlib import import_module
+from itertools import product
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
 Table = Callable[[], str]
 Recorded = dict[str, Any]
 Shown = tuple[list[str], list[list[Any]]]  # head and rows
+CERTIFIED = set(product(("min_pair:d=3", "pairwise_max:D=4,d=4,seed=0"), (4, 64), (0.1, 0.01)))
 MARK = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 VALUE = re.compile(r"(<!--=\s+(\S+) ([^|]+) \| (\S+) -->).*?(<!--/-->)", re.DOTALL)
 
@@ -84,10 +88,34 @@ def measured(name: str) -> Callable[[Callable[[Recorded], Shown]], Table]:
     return decorate
 
 
-def plain(file: str, head: str, form: str) -> Table:
-    """A table of recorded rows as they are: `head` and Python's `form` of a row, cells separated by bars."""
+class Cells(Formatter):
+    """Python's forms of a recorded value, and ours: nothing for None, `i2` for a value with its interval to two digits,
+    `a form, of each` for a list; `{best[-1]}` is its last."""
+
+    def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
+        name, last, _ = field_name.partition("[-1]")
+        found, key = super().get_field(name, args, kwargs)
+        return (found[-1] if last else found), key
+
+    def format_field(self, value: Any, spec: str) -> str:
+        if value is None:
+            return ""
+        if spec.startswith("i"):
+            return "{} [{}, {}]".format(*(f"{end:.{spec[1:]}g}" for end in value))
+        if spec.endswith(", of each"):
+            return ", ".join(format(item, spec.removesuffix(", of each")) for item in value)
+        return format(value, spec)
+
+
+def cells(form: str, row: Recorded) -> list[str]:
+    """A row as Python's `form` of it says, cells separated by bars."""
+    return [cell.strip() for cell in Cells().format(form, **row).split("|")]
+
+
+def plain(file: str, head: str, form: str, rows: str = "rows", where: Callable[[Recorded], Any] = bool) -> Table:
+    """A table of recorded rows as they are: `head` and the `form` of a row, cells separated by bars."""
     return measured(file)(
-        lambda payload: (head.split(" | "), [form.format(**row).split(" | ") for row in payload["rows"]])
+        lambda payload: (head.split(" | "), [cells(form, row) for row in payload[rows] if where(row)])
     )
 
 
@@ -208,17 +236,6 @@ def kernel_accuracy(payload: Recorded) -> Shown:
 
 
 @table
-@measured("benchmarks/results/tasks.json")
-def tasks(payload: Recorded) -> Shown:
-    """Each named task at its stated size: the call, its steps, the best error of every seed, the best constant's."""
-    rows = [
-        [f"`{r['command']}`", f"{r['steps']:,}", ", ".join(number(v, 2) for v in r["best"]), number(r["baseline"], 2)]
-        for r in payload["rows"]
-    ]
-    return ["call", "steps", "least error of each seed", "of the best constant"], rows
-
-
-@table
 @measured("benchmarks/results/faults.json")
 def faults(payload: Recorded) -> Shown:
     """What was broken, how often, and what came out; each kind with the call that tried it."""
@@ -228,19 +245,6 @@ def faults(payload: Recorded) -> Shown:
         for name, count in kind["counts"].items()
     ]
     return ["fault", "came out", "times", "call, commit"], rows
-
-
-@table
-@measured("benchmarks/results/certificates.json")
-def certificates(payload: Recorded) -> Shown:
-    rows = [
-        [f"`{r['target']}`", r["T"], f"{r['eps']:g}", number(r["bound"]), number(r["attacked"]), number(r["ratio"])]
-        for r in payload["table"]
-        if r["T"] in (4, 64)
-        and r["eps"] in (0.1, 0.01)
-        and r["target"] in ("min_pair:d=3", "pairwise_max:D=4,d=4,seed=0")
-    ]
-    return ["target", "T", "asked", "certified", "attacked", "ratio"], rows
 
 
 @table
@@ -295,31 +299,36 @@ def table11() -> str:
 
 
 @table
-def heads() -> str:
+@measured("results/head_count/synthetic/paper/result.json")
+def heads(payload: Recorded) -> Shown:
     """NMSE of a sum of four maxima by head count, one row per length."""
-    payload = recorded("results/head_count/synthetic/paper/result.json")
     found = {(row["T"], row["h"]): row["mean"] for row in payload["rows"] if row["N"] == 128}
     counts = sorted({h for _, h in found})
     rows = [[T, *(f"{found[T, h]:.1e}" for h in counts)] for T in sorted({T for T, _ in found})]
-    head = ["T", *(f"{h} head{'s' * (h > 1)}" for h in counts)]
-    return markdown(head, rows) + source(payload)
+    return ["T", *(f"{h} head{'s' * (h > 1)}" for h in counts)], rows
 
 
-def recipes_of(D: int) -> Table:
-    @measured(f"benchmarks/results/recipes_D{D}_cuda.json")
-    def shown(payload: Recorded) -> Shown:
-        rows = [
-            [f"{row['lr']:g}", f"{row['decay']:g}", row["warm_up"], f"{row['init_scale']:g}",
-             f"{row['stuck']} of {row['models']}", f"{row['median']:.1e}", f"{row['best'][-1]:.1e}"]
-            for row in payload["rows"]
-        ]  # fmt: skip
-        return ["rate", "decay", "warm-up", "initial scale", "stuck", "median of the best NMSE", "worst"], rows
-
-    return shown
-
-
-TABLES |= {f"recipes_D{D}": recipes_of(D) for D in (3, 6)}
 TABLES |= {
+    f"recipes_D{D}": plain(
+        f"benchmarks/results/recipes_D{D}_cuda.json",
+        "rate | decay | warm-up | initial scale | stuck | median of the best NMSE | worst",
+        "{lr:g} | {decay:g} | {warm_up} | {init_scale:g} | {stuck} of {models} | {median:.1e} | {best[-1]:.1e}",
+    )
+    for D in (3, 6)
+}
+TABLES |= {
+    "tasks": plain(  # each named task at its stated size
+        "benchmarks/results/tasks.json",
+        "call | steps | least error of each seed | of the best constant",
+        "`{command}` | {steps:,} | {best:.2g, of each} | {baseline:.2g}",
+    ),
+    "certificates": plain(
+        "benchmarks/results/certificates.json",
+        "target | T | asked | certified | attacked | ratio",
+        "`{target}` | {T} | {eps:g} | {bound:.3g} | {attacked:.3g} | {ratio:.3g}",
+        rows="table",
+        where=lambda row: (row["target"], row["T"], row["eps"]) in CERTIFIED,
+    ),
     "collapse": plain(
         "benchmarks/results/collapse.json",
         "recipe | collapsed | returns | median of the best NMSE | worst",
@@ -424,11 +433,12 @@ def value(name: str, path: str, form: str) -> str:
     """One recorded number inside a sentence: `<!--= probes_stories joint mechanisms points -1 cost | .3f -->`.
 
     The words go down into benchmarks/results/NAME.json: a key, the place in a list, or `mode=deleted,scope=all` for the
-    entry of a list that has these. With `/` between two ways down it is their ratio. The form is Python's, or `list`.
+    entry of a list that has these. With `/` between two ways down it is their ratio. The form is Python's, `list` or
+    `count`.
     """
     numbers = [_down(recorded(f"benchmarks/results/{name}.json"), shlex.split(way)) for way in path.split(" / ")]
-    if form == "list":
-        return " ".join(map(str, numbers[0]))
+    if form in ("list", "count"):
+        return " ".join(map(str, numbers[0])) if form == "list" else str(len(numbers[0]))
     return format(numbers[0] if len(numbers) == 1 else numbers[0] / numbers[1], form)
 
 
@@ -443,39 +453,12 @@ def _down(found: Any, words: list[str]) -> Any:
 
 
 def main() -> None:
-    from book_tables import TABLES as book  # beside this file, as the next; they use the helpers above
-    from build_tables import TABLES as build
-    from forecast_tables import TABLES as forecasts
-    from infoset_tables import TABLES as infosets
+    for path in sorted(Path(__file__).parent.glob("*_tables.py")):  # beside this file; they use the helpers above
+        TABLES.update(import_module(path.stem).TABLES)
     from lab_tables import RECORDED
-    from lab_tables import TABLES as papers
     from lab_tables import recorded as lab_recorded
-    from label_tables import TABLES as labels
-    from outside_tables import TABLES as outside
-    from planted_tables import TABLES as planted
-    from probe_tables import TABLES as probes
-    from proof_tables import TABLES as proofs
-    from rank_one_tables import TABLES as rank_one
-    from verdict_tables import TABLES as verdicts
     from web_data import texts as web_texts
-    from web_tables import TABLES as web
 
-    for own in (
-        book,
-        build,
-        forecasts,
-        infosets,
-        papers,
-        labels,
-        outside,
-        planted,
-        probes,
-        proofs,
-        rank_one,
-        verdicts,
-        web,
-    ):
-        TABLES.update(own)
     stale = []
     for page in pages():
         text = page.read_text(encoding="utf-8")

@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tables import ROOT
+from tables import ROOT, probed
+from tables import recorded as measured
 
 from infoflow.lab.item import Item
 from infoflow.lab.recorded import recorded, results_of
@@ -89,20 +90,17 @@ def _seeds(result: dict[str, Any], folder: Path, value: str) -> list[list[float]
 
 
 def heads() -> dict[str, Any]:
-    results = ROOT / "benchmarks/results"
-    probed = json.loads((results / "probes_heads.json").read_text(encoding="utf-8"))
-    patterns = json.loads((results / "head_patterns.json").read_text(encoding="utf-8"))
-    forced = {name: json.loads((results / f"probes_{name}.json").read_text(encoding="utf-8")) for name in MODELS}
-    models = {name: _model(probed[name], forced[name], patterns.get(name)) for name in MODELS}
+    labelled, patterns = probed("heads"), measured("benchmarks/results/head_patterns.json")
+    models = {name: _model(labelled[name], probed(name), patterns.get(name)) for name in MODELS}
     return {"meaning": {label: MEANING[label] for label in LABELS}, "models": models}
 
 
-def _model(probed: dict[str, Any], forced: dict[str, Any], patterns: dict[str, Any] | None) -> dict[str, Any]:
+def _model(labelled: dict[str, Any], forced: dict[str, Any], patterns: dict[str, Any] | None) -> dict[str, Any]:
     costs = [{key: cost[key] for key in ("scope", "layer", "head", "mode", "cost", "interval")}
              for cost in forced["interventions"]["costs"] if cost["scope"] in ("all", "head")]  # fmt: skip
-    rows = [{key: head[key] for key in ("layer", "head", "label", "scores", "stability")} for head in probed["heads"]]
+    rows = [{key: head[key] for key in ("layer", "head", "label", "scores", "stability")} for head in labelled["heads"]]
     return {
-        "model": probed["model"],
+        "model": labelled["model"],
         "heads": rows,
         "costs": costs,
         "unit": forced["interventions"]["unit"],
