@@ -3,7 +3,8 @@
     python benchmarks/forecast_calibrate.py        reads results/forecast/, writes benchmarks/results/forecast.json too
 
 Scores are those of models that never saw the target (or the whole family) of the cell they forecast. The cells are
-those of the calibration families and those of the first registration that were trained: once scored, they may teach.
+those of the calibration families, those of the first two registrations that were trained when this was made, and the
+candidates of the first test of `plan --forecast`: once scored, they may teach. The last have no pilots.
 """
 
 import json
@@ -16,7 +17,9 @@ from typing import Any
 import numpy as np
 
 from forecast_floors import drawn
+from forecast_plan import TESTS, trained_cells
 from infoflow.files import write_json
+from infoflow.forecasts.cells import Cell
 from infoflow.forecasts.model import Calibration
 from infoflow.forecasts.pilots import pilot_quantities
 from infoflow.forecasts.quantities import NAMES, PILOT_NAMES, quantities
@@ -28,62 +31,75 @@ from infoflow.report.style import save
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "results/forecast"
-CELLS, SCORED, FLOORS = (FOLDER / f"{name}.jsonl" for name in ("calibration", "registered", "floors"))
+CELLS, SCORED, SECOND = (FOLDER / f"{name}.jsonl" for name in ("calibration", "registered", "second"))
+FLOORS = tuple(FOLDER / f"{name}.jsonl" for name in ("floors", "third_floors", "plan_floors"))
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()]
 
 
-def trained() -> list[dict[str, Any]]:
-    return lines(CELLS) + lines(SCORED)
+def trained() -> list[tuple[Cell, dict[str, Any]]]:
+    """Cells with what they ended at: `full` and, but for those of the plan, pilots. The second registration's are those
+    that its list begins with, as far as the fourth does not forecast them again."""
+    drawn_cells = (*drawn("calibration", 48, 0), *drawn("test", 9, 1), *drawn("test", 18, 2))
+    cells = {cell.name: cell for cell in drawn_cells}
+    again = FOLDER / "fourth.json"
+    asked = {cell["name"] for cell in json.loads(again.read_text())["cells"]} if again.exists() else set()
+    rows = [row for path in (CELLS, SCORED, SECOND) for row in lines(path) if row["name"] not in asked]
+    errors = trained_cells(TESTS["plan"])
+    plan = [(cell, {"full": [{"test": error} for error in errors[cell.name]]}) for cell in drawn("plan", 0, 0)]
+    return [(cells[row["name"]], row) for row in rows] + plan
 
 
 def records() -> list[dict[str, Any]]:
     """The calibration cells: what a forecast may know of each, and what it ended at."""
-    cells = {cell.name: cell for cell in (*drawn("calibration", 48, 0), *drawn("test", 9, 1))}
-    found = {row["name"]: row for row in lines(FLOORS)}
+    found = {row["name"]: row for path in FLOORS for row in lines(path)}
     made = []
-    for row in trained():
-        cell, floors = cells[row["name"]], found[row["name"]]
-        known = Floors(**{key: value for key, value in floors.items() if key not in ("name", "seconds")})
+    for cell, row in trained():
+        known = Floors(**{key: value for key, value in found[cell.name].items() if key not in ("name", "seconds")})
         values = quantities(known, cell.target, cell.arch, cell.T, cell.recipe)
-        pilot = pilot_quantities([run["best"] for run in row["pilot_0.05"]])
-        made.append({"name": row["name"], "family": row["family"], "target": row["target"], "arch": row["arch"],
-                     "T": row["T"], "epochs": row["epochs"], "quantities": [round(v, 4) for v in values],
+        pilot = pilot_quantities([run["best"] for run in row["pilot_0.05"]]) if "pilot_0.05" in row else []
+        about = {name: value for name, value in cell.to_json().items() if name != "encoder"}
+        made.append({**about, "quantities": [round(v, 4) for v in values],
                      "pilot": [round(v, 4) for v in pilot],
                      "log10_nmse": round(math.log10(median(run["test"] for run in row["full"])), 4)})  # fmt: skip
     return made
 
 
 def main() -> None:
-    cells, rows = records(), trained()
+    cells = records()
     errors, families, targets, epochs = (np.array([cell[name] for cell in cells])
                                          for name in ("log10_nmse", "family", "target", "epochs"))  # fmt: skip
+    piloted = np.array([bool(cell["pilot"]) for cell in cells])
     theory = np.array([cell["quantities"] for cell in cells])
-    both = np.array([cell["quantities"] + cell["pilot"] for cell in cells])
-    models = {
-        name: Calibration(known, errors, families, NAMES) for name, known in (("theory", theory), ("pilot", both))
-    }
+    both = np.array([cell["quantities"] + cell["pilot"] for cell in cells if cell["pilot"]])
+    models = {"theory": Calibration(theory, errors, families, NAMES),
+              "pilot": Calibration(both, errors[piloted], families[piloted], NAMES)}  # fmt: skip
     made = provenance()
     widening = {name: round(model.widening(), 4) for name, model in models.items()}
     shipped = {"provenance": made, "quantities": list(NAMES), "pilot_quantities": list(PILOT_NAMES),
                "widening": widening, "cells": cells}  # fmt: skip
     write_json(ROOT / "src/infoflow/forecasts/calibration.json", shipped)
+    rows = [row for _, row in trained() if "pilot_0.05" in row]
     pilots = {share: np.array([math.log10(median(run["test"] for run in row[f"pilot_{share}"])) for row in rows])
               for share in ("0.05", "0.017")}  # fmt: skip
     table = {}
-    for lengths, kept in {"": epochs > 0, " (60 and 240 epochs)": epochs >= 60}.items():
-        for left, groups in {"target": targets, "family": families}.items():
-            guesses = {"theory": models["theory"].left_out(groups)[kept],
-                       "theory and pilot of 0.05": models["pilot"].left_out(groups)[kept]}  # fmt: skip
+    for left, groups in {"target": targets, "family": families}.items():
+        everything = models["theory"].left_out(groups)
+        table[f"theory (all cells), {left} left out"] = asdict(score(everything, errors, targets, families))
+        for lengths, kept in {"": epochs[piloted] > 0, " (60 and 240 epochs)": epochs[piloted] >= 60}.items():
+            guesses = {"theory": everything[piloted][kept],
+                       "theory and pilot of 0.05": models["pilot"].left_out(groups[piloted])[kept]}  # fmt: skip
+            known = [values[piloted][kept] for values in (errors, groups, targets, families)]
             for share, pilot in pilots.items():
-                guesses[f"pilot of {share}"] = line(pilot[kept], errors[kept], groups[kept])
+                guesses[f"pilot of {share}"] = line(pilot[kept], known[0], known[1])
             for name, guess in guesses.items():
-                scored = score(guess, errors[kept], targets[kept], families[kept])
+                scored = score(guess, known[0], known[2], known[3])
                 table[f"{name}{lengths}, {left} left out"] = asdict(scored)
     coverage = {name: round(model.coverage(), 3) for name, model in models.items()}
-    sizes = {"cells": len(cells), "targets": len(set(targets)), "families": len(set(families))}
+    sizes = {"cells": len(cells), "targets": len(set(targets)), "families": len(set(families)),
+             "cells_with_pilots": int(piloted.sum())}  # fmt: skip
     left = {cell["name"]: round(float(guess), 4) for cell, guess in
             zip(cells, models["theory"].left_out(families), strict=True)}  # fmt: skip
     payload = {"provenance": made, **sizes, "coverage": coverage, "scores": table, "family_left_out": left}

@@ -2,9 +2,11 @@
 
 python benchmarks/forecast_floors.py results/forecast/floors.jsonl --cells results/forecast/calibration.jsonl
 python benchmarks/forecast_floors.py results/forecast/floors.jsonl --part test --targets 9 --seed 1
+python benchmarks/forecast_floors.py results/forecast/plan_floors.jsonl --part plan
 python benchmarks/forecast_floors.py results/forecast/NAME_floors.jsonl --part test --targets 27 --seed 1
 
-The first two make what the model is calibrated on, the third what a registration is made from.
+The first three (and `third_floors.jsonl`) are of cells that the model is calibrated on; the last is what a registration
+is made from.
 """
 
 import argparse
@@ -16,6 +18,8 @@ from typing import Any
 
 import torch
 
+from forecast_plan import TESTS
+from forecast_plan import cells as plan_cells
 from infoflow.forecasts import families
 from infoflow.forecasts.cells import Cell, draw_cells
 from infoflow.forecasts.quantities import find_floors
@@ -24,7 +28,7 @@ from infoflow.forecasts.quantities import find_floors
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
-    parser.add_argument("--part", choices=("calibration", "test"), default="calibration")
+    parser.add_argument("--part", choices=("calibration", "test", "plan"), default="calibration")
     parser.add_argument("--targets", type=int, default=48)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cells", type=Path, help="Only those that this file names.")
@@ -50,6 +54,8 @@ def names(path: Path) -> set[str]:
 
 
 def drawn(part: str, targets: int, seed: int) -> list[Cell]:
+    if part == "plan":
+        return plan_cells(TESTS["plan"])
     chosen = families.CALIBRATION if part == "calibration" else families.TEST
     return draw_cells(part, chosen, targets, seed)
 

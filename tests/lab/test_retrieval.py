@@ -244,6 +244,12 @@ def test_without_package_and_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             reproduce(NAME, Context("quick", tmp_path / "out", data=data, parts=(part,)))
         with pytest.raises(InfoFlowError, match="--data FOLDER"):
             reproduce(NAME, Context("quick", tmp_path / "out", parts=(part,)))
+    grid, _ = plan(Context("quick", tmp_path, parts=("words:T=8",)), synthetic_lists(500, T=8, seed=0))
+    assert {(name, T) for name, T, *_ in grid} == {("words", 8)}
+    with pytest.raises(InfoFlowError, match="preset quick trains, got words:T=31"):
+        reproduce(NAME, Context("quick", tmp_path / "out", parts=("words:T=31",)))
+    with pytest.raises(InfoFlowError, match="--data FOLDER"):
+        reproduce(NAME, Context("quick", tmp_path / "out", parts=("minilm:T=8",)))
     grid, remarks = plan(Context("quick", tmp_path, data=data), read_folder(data))
     assert {name for name, *_ in grid} == {"words"}
     assert "frozen embeddings" in remarks[0]

@@ -167,6 +167,8 @@ class Calibrated:
 
     def __init__(self, payload: dict[str, Any], pilot: bool) -> None:
         self.cells, self.names = payload["cells"], tuple(payload["quantities"])
+        if pilot:
+            self.cells = [cell for cell in self.cells if cell["pilot"]]  # some were trained without one
         if not self.cells:
             raise ValueError("it has no cells")
         rows = np.array([cell["quantities"] + (cell["pilot"] if pilot else []) for cell in self.cells])

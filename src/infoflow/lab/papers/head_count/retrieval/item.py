@@ -22,19 +22,21 @@ BEST = PAPER.with_(lr=3e-4, decay=1e-2, evaluate_every=1)
 WIDE = 128  # E of every head count where it is fixed: 16 heads of 8
 QUICK = schedule(epochs=12, batch=32, lr=3e-3, evaluate_every=4)
 QUICK_MADE, QUICK_READ = 500, 150  # lists made in code, lists read: an embedding costs 20 ms of a core
-PARTS = ("words", "minilm")
+KINDS = ("words", "minilm")
+LENGTHS, QUICK_LENGTHS = (4, 8, 16, 31), (4, 8)
+PARTS = (*KINDS, *(f"{kind}:T={T}" for kind in KINDS for T in LENGTHS))
 Key = tuple[str, int, int, str]  # features, T, h, what E is
 
 
 def plan(context: Context, lists: Lists) -> tuple[dict[Key, list[Run]], list[str]]:
     """Cells (features, T, h, E), and what could not be had."""
-    lengths, heads, seeds = ((4, 8), (1, 2, 4), 1) if context.quick else ((4, 8, 16, 31), (1, 2, 4, 8, 16), 4)
+    lengths, heads, seeds = (QUICK_LENGTHS, (1, 2, 4), 1) if context.quick else (LENGTHS, (1, 2, 4, 8, 16), 4)
     buckets, longest, sizes = (2**10, 16, (16, 4, 32)) if context.quick else (2**15, 64, (64, 8, 128))
     recipe = {"quick": QUICK, "paper": PAPER, "best": BEST}[context.preset]
     widths = {f"E = {sizes[1]}h": lambda h: sizes[1]}
     if context.preset == "best":
         widths[f"E = {WIDE}"] = lambda h: WIDE // h
-    asked = [part for part in context.parts if part in PARTS] or list(PARTS)
+    asked = {kind: chosen for kind in KINDS if (chosen := _asked(context, kind, lengths))}
     contents: dict[str, Any] = {}
     remarks = []
     if "words" in asked:
@@ -45,11 +47,11 @@ def plan(context: Context, lists: Lists) -> tuple[dict[Key, list[Run]], list[str
             remarks.append(_missing())
         else:
             contents["minilm"] = frozen
-    if not contents:
+    if asked and not contents:
         raise InfoFlowError(_missing())
     grid = {}
     for features, content in contents.items():
-        for T in lengths:
+        for T in asked[features]:
             if len(lists.of_length(T)) < 10:
                 raise InfoFlowError(f"expected at least ten lists of {T} candidates in {lists.source}, found fewer.")
             for h, (E, head) in product(heads, widths.items()):
@@ -57,6 +59,12 @@ def plan(context: Context, lists: Lists) -> tuple[dict[Key, list[Run]], list[str
                 task = Ranking(lists, content, features, T, h, sizes[0], buckets, head(h), sizes[2], chosen)
                 grid[features, T, h, E] = [Run(task, seed=seed, recipe=recipe) for seed in range(seeds)]
     return grid, remarks
+
+
+def _asked(context: Context, kind: str, lengths: tuple[int, ...]) -> list[int]:
+    """The lengths to train with this kind of content: all of them, or those of the pieces that are named."""
+    parts = [part for part in context.parts if part in PARTS]
+    return [T for T in lengths if not parts or kind in parts or f"{kind}:T={T}" in parts]
 
 
 def run(context: Context) -> Outcome:
@@ -177,7 +185,7 @@ def _missing() -> str:
 
 def _lists(context: Context) -> Lists:
     if context.data is None:
-        if not context.quick or {"minilm", "embeddings"} & set(context.parts):
+        if not context.quick or any(part.startswith(("minilm", "embeddings")) for part in context.parts):
             context.file("head_count/retrieval", PAIRS, SENTENCES)
         return synthetic_lists(QUICK_MADE, T=8, seed=0)
     lists = read_folder(context.data)
