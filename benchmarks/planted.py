@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from _planted_methods import TwoPasses, answers
 from infoflow.apart import end_with_parent, processes
 from infoflow.cost import cores
 from infoflow.files import write_json
 from infoflow.probes.benchmark.catalogue import STRENGTHS
 from infoflow.probes.benchmark.faithful import mib
 from infoflow.probes.benchmark.make import make_benchmark
-from infoflow.probes.benchmark.methods import TwoPasses, answers
 from infoflow.probes.benchmark.read import Benchmark, PlantedNetwork, open_benchmark
 from infoflow.probes.benchmark.score import KEEPS, Judged, by_family, judge, summary
 from infoflow.progress import Progress

@@ -3,15 +3,15 @@
     python benchmarks/planted_twins.py [--count 100] [--store DIR] [--seconds S]
 
 Trains what is not in the store yet (a stopped call goes on there), compares every trained network with its
-construction head by head (`infoflow.probes.benchmark.twins`) and writes `results/planted_twins.json`; twins that are
+construction head by head (`_planted_twins.py`) and writes `results/planted_twins.json`; twins that are
 not trained yet are counted as such.
 """
 
 import argparse
 from pathlib import Path
 
+from _planted_twins import FOUND, RECIPE, compare, twins
 from infoflow.files import write_json
-from infoflow.probes.benchmark.twins import FOUND, RECIPE, compare, twins
 from infoflow.progress import Progress
 from infoflow.provenance import provenance
 from infoflow.train.fit import fit_many

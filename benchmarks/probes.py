@@ -23,10 +23,10 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import numpy as np
 import torch
 
+import _text_collisions as near
 from infoflow.commands.options import encode as plain
 from infoflow.files import write_json
 from infoflow.probes import Batch, head_modes, intervene, joint_path, measure_references, record
-from infoflow.probes import collisions as near
 from infoflow.probes.effective import effective_sets
 from infoflow.probes.intervene import FORCED, MECHANISMS, JointPath, count_cheap, price
 from infoflow.probes.recovery import ratios, recovery, untrained

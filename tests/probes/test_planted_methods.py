@@ -2,15 +2,21 @@
 
 import copy
 import importlib.util
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import _planted_effects as effects
+import _planted_movers as movers
+import _planted_rivals as rivals
+import _planted_token_sets as token_sets
 from infoflow.errors import InfoFlowError
 from infoflow.probes import record
-from infoflow.probes.benchmark import effects, movers, rivals, token_sets
 from infoflow.probes.benchmark.catalogue import Order, groups
 from infoflow.probes.benchmark.circuits import SAYS
 from infoflow.probes.benchmark.engine import Engine

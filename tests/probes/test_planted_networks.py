@@ -1,11 +1,16 @@
 """Planted networks: what they compute, what hides them, and the truth that goes with them."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from _planted_effects import edge_effects
+from _planted_twins import _asked, _matched, twins
 from infoflow.errors import InfoFlowError
 from infoflow.probes import Batch, head_modes, record
 from infoflow.probes.benchmark import nearly
@@ -13,12 +18,10 @@ from infoflow.probes.benchmark.catalogue import MOST, SHARES, Order, groups, ord
 from infoflow.probes.benchmark.circuits import ON_TOKENS, SAYS, Circuit, averages, draw, patterns, symbols
 from infoflow.probes.benchmark.compiled import compiled
 from infoflow.probes.benchmark.disguise import disguised
-from infoflow.probes.benchmark.effects import edge_effects
 from infoflow.probes.benchmark.engine import Engine
 from infoflow.probes.benchmark.make import base, make
 from infoflow.probes.benchmark.plant import Planting
 from infoflow.probes.benchmark.truth import OUT, Truth
-from infoflow.probes.benchmark.twins import _asked, _matched, twins
 from infoflow.probes.benchmark.union import union
 
 

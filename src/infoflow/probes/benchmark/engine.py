@@ -18,7 +18,6 @@ from infoflow.nn import Transformer, attention
 from infoflow.nn.transformer import AttentionLayer, _heads
 from infoflow.probes.benchmark.truth import Node
 
-Contribution = Float[Tensor, "B Q E"]
 Change = Callable[[int, Float[Tensor, "B h Q E"]], Float[Tensor, "B h Q E"]]
 
 

@@ -15,9 +15,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from _planted_effects import effect
 from infoflow.nn import attention
 from infoflow.nn.transformer import _heads
-from infoflow.probes.benchmark.effects import effect
 from infoflow.probes.benchmark.engine import Engine, Pass, spread
 from infoflow.probes.benchmark.truth import OUT, Edge, Node
 

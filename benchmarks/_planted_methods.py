@@ -11,7 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from infoflow.probes.benchmark import effects, movers, rivals, token_sets
+import _planted_effects as effects
+import _planted_movers as movers
+import _planted_rivals as rivals
+import _planted_token_sets as token_sets
 from infoflow.probes.benchmark.engine import Engine, Pass
 from infoflow.probes.benchmark.read import PlantedNetwork
 from infoflow.probes.benchmark.truth import OUT, Edge, Node
