@@ -213,13 +213,18 @@ def _sized(target: Target, T: int, eps: float, share: float, terms: list[Feature
     knots = max(1, math.ceil((high - low) * math.sqrt(bend / (4 * share))))  # intervals per coordinate
     _refuse_size(len(terms) * T * T * target.dim * knots, eps)
     ranges = tuple(_range(f, np.linspace(low, high, knots + 1)) for f in terms)
-    weight = sum(abs(f.weight) * (top - bottom) for f, (bottom, top) in zip(terms, ranges, strict=True))
+    weight = _reach(terms, ranges)
     levels = max(1, math.ceil(weight / share))
     D = len(terms)
     _refuse_size(D * T * (levels + 1) * max(T * target.dim * knots, D * levels), eps)
     parts = {"levels": weight / (2 * levels), "hats": bend * ((high - low) / knots) ** 2 / 8}
     plan = MemoryPlan(T, tuple(terms), ranges, constant, parts, target, eps, levels, knots)
     return replace(plan, parts=parts | {"rounding": rounding(plan)})
+
+
+def _reach(terms: list[Feature], ranges: tuple[tuple[float, float], ...]) -> float:
+    """sum_i |w_i| span_i: how far the weighted sum moves when every feature runs through its range."""
+    return sum(abs(f.weight) * (top - bottom) for f, (bottom, top) in zip(terms, ranges, strict=True))
 
 
 def rounding(plan: MemoryPlan) -> float:
@@ -346,7 +351,7 @@ def exponential_head(target: Target, T: int, eps: float, units: int | None = Non
         raise Refused(["expected extrema over all positions: uniform attention sees every token"])
     low, high = target.domain
     ranges = tuple(_range_on_box(f, low, high) for f in terms)
-    weight = sum(abs(f.weight) * (top - bottom) for f, (bottom, top) in zip(terms, ranges, strict=True))
+    weight = _reach(terms, ranges)
     share = float(eps)
     for _ in range(4):
         N = max(1, math.ceil(17 * weight / (16 * share))) if units is None else units

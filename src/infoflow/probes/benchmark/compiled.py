@@ -84,11 +84,8 @@ def _truth(network: Transformer, layout: Layout, target: Target, T: int) -> Trut
 
 def _fixed_rows(network: Transformer, layout: Layout, X: torch.Tensor) -> list[np.ndarray]:
     """Per layer (heads x 2): do all tokens ask for the same key on every input; does the CLS."""
-    states = States()
-    with torch.no_grad():
-        network(X, states=states)
     found = []
-    for weights in states.weights:
+    for weights in _weights(network, X):
         best = weights.argmax(-1)  # (documents, heads, rows)
         same = (best == best[:1]).all(0)
         found.append(torch.stack([same[:, :-1].all(-1) if same.shape[1] > 1 else same[:, -1], same[:, -1]], -1).numpy())
@@ -101,16 +98,21 @@ def _fixed_rows(network: Transformer, layout: Layout, X: torch.Tensor) -> list[n
 def _tied_rows(network: Transformer, X: torch.Tensor) -> list[np.ndarray]:
     """Per layer (heads x 2): do two keys share the largest weight at most tokens; for the CLS. Both tokens of the best
     pair of a symmetric score attain it, so that a read of it sees a tie: `max` and `top` are both right then."""
-    states = States()
-    with torch.no_grad():
-        network(X, states=states)
     found = []
-    for weights in states.weights:
+    for weights in _weights(network, X):
         two = weights.topk(2, dim=-1).values
         close = (two[..., 1] / two[..., 0] >= TIED).double()  # (documents, heads, rows)
         tokens = close[..., :-1] if close.shape[-1] > 1 else close
         found.append(torch.stack([tokens.mean((0, 2)), close[..., -1].mean(0)], -1).numpy() >= 0.5)
     return found
+
+
+def _weights(network: Transformer, X: torch.Tensor) -> list[torch.Tensor]:
+    """The attention weights of every layer, (documents, heads, rows, keys)."""
+    states = States()
+    with torch.no_grad():
+        network(X, states=states)
+    return states.weights
 
 
 def _edges(jobs: list[Job], layout: Layout, senders: list[Job] | None = None) -> list[Edge]:

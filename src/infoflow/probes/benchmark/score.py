@@ -102,17 +102,21 @@ def judged_edges(truth: Truth) -> list[Edge]:
 
 
 def _matter(truth: Truth, answer: Any, threshold: float | None) -> dict[str, Any]:
-    nodes = judged_heads(truth)
-    scores = np.array([float(answer[l][i]) for l, i in nodes])
-    return _ranked(np.array([node in truth.matter for node in nodes]), scores, threshold)
+    return _ranked(
+        np.array([node in truth.matter for node in judged_heads(truth)]), _of_heads(truth, answer), threshold
+    )
 
 
 def _copies(truth: Truth, answer: Any, threshold: float | None) -> dict[str, Any]:
     """Suppressing and translating heads, and decoys of copying ones, do not copy."""
-    nodes = judged_heads(truth)
-    scores = np.array([float(answer[l][i]) for l, i in nodes])
-    heads = [truth.heads[node] for node in nodes]
-    return _ranked(np.array([h.says == "copying" and h.role == "computes" for h in heads]), scores, threshold)
+    heads = [truth.heads[node] for node in judged_heads(truth)]
+    copies = np.array([head.says == "copying" and head.role == "computes" for head in heads])
+    return _ranked(copies, _of_heads(truth, answer), threshold)
+
+
+def _of_heads(truth: Truth, answer: Any) -> np.ndarray:
+    """The scores that were answered for the heads that are judged."""
+    return np.array([float(answer[l][i]) for l, i in judged_heads(truth)])
 
 
 def _edges(truth: Truth, answer: Any, threshold: float | None) -> dict[str, Any]:
