@@ -3,7 +3,7 @@ benchmarks/results/{certificates,refutations,fuzz_files}.json."""
 
 from typing import Any
 
-from tables import Recorded, Shown, cells, measured, number, registry
+from tables import Recorded, Shown, cells, number, registry
 
 TABLES, table = registry()
 CERTIFICATES = "benchmarks/results/certificates.json"
@@ -27,8 +27,7 @@ def _said(found: Recorded, names: tuple[tuple[str, ...], ...], all_words: str) -
     return [*rows, [all_words, *(sum(column) for column in list(zip(*rows, strict=True))[1:])]]
 
 
-@table
-@measured(FUZZ)
+@table(FUZZ)
 def fuzz_files(payload: Recorded) -> Shown:
     """What was said about damaged files, by kind of damage; `false or broken` is anything but a refusal or a truth."""
     names = (("refused",), ("does not hold",), ("holds", "holds if"), ("failed",))
@@ -37,8 +36,7 @@ def fuzz_files(payload: Recorded) -> Shown:
     return head, _said(payload["by_damage"], names, memory)
 
 
-@table
-@measured(LIES)
+@table(LIES)
 def lies(payload: Recorded) -> Shown:
     """What was said about files made to fool a proof, by kind of network."""
     names = (("refused",), ("nothing proved",), BOUNDS, ("failed",))
@@ -46,8 +44,7 @@ def lies(payload: Recorded) -> Shown:
     return head, _said(dict(sorted(payload["groups"].items())), names, "**all**")
 
 
-@table
-@measured(CERTIFICATES)
+@table(CERTIFICATES)
 def first_theorem_4(payload: Recorded) -> Shown:
     """The Theorem 4 network: worst attacked error over T = 4, 16, 64."""
     report, rows = payload["first_report"], []
@@ -63,8 +60,7 @@ def first_theorem_4(payload: Recorded) -> Shown:
     return head, rows
 
 
-@table
-@measured(CERTIFICATES)
+@table(CERTIFICATES)
 def first_networks(payload: Recorded) -> Shown:
     """Every other attacked network of the first report."""
     words = {"pairs": "eq. (6)", "star": "star of 3", "plain": "Theorem 4, plain rule"}
@@ -78,8 +74,7 @@ def first_networks(payload: Recorded) -> Shown:
     return ["network", "target", "T", "eps", "attacked: first", "ours", "our bound", "our widths"], rows
 
 
-@table
-@measured(CERTIFICATES)
+@table(CERTIFICATES)
 def first_one_layer(payload: Recorded) -> Shown:
     form = "{eps:g} | {first_error:.3g} | {attacked:.3g} | {bound:.3g} | {widths[0]}"
     found = payload["first_report"]["one_layer"]
@@ -87,8 +82,7 @@ def first_one_layer(payload: Recorded) -> Shown:
     return ["position sets", "eps", "sampled: first", "attacked: ours", "bound", "width"], rows
 
 
-@table
-@measured(REFUTATIONS)
+@table(REFUTATIONS)
 def first_collisions(payload: Recorded) -> Shown:
     rows = []
     for r in payload["collisions"]:
@@ -102,8 +96,7 @@ def first_collisions(payload: Recorded) -> Shown:
     return head, rows
 
 
-@table
-@measured(REFUTATIONS)
+@table(REFUTATIONS)
 def first_limits(payload: Recorded) -> Shown:
     forms = {
         "power_sums": "power sums, {n} of them, b={b:g}, second largest of 8: gap | {first_gap:.3g} | {gap:.3g}",
@@ -117,8 +110,7 @@ def first_limits(payload: Recorded) -> Shown:
     return ["what", "first", "ours"], [cells(form, r) for part, form in forms.items() for r in payload[part]]
 
 
-@table
-@measured(REFUTATIONS)
+@table(REFUTATIONS)
 def first_single_heads(payload: Recorded) -> Shown:
     remembers = (
         "remembers, parameters merged / bottleneck | {eps:g} | "
@@ -139,16 +131,14 @@ def first_single_heads(payload: Recorded) -> Shown:
     return ["head", "eps", "first: error", "ours at its error or size", "ours at eps"], rows
 
 
-@table
-@measured(REFUTATIONS)
+@table(REFUTATIONS)
 def first_codec(payload: Recorded) -> Shown:
     form = "{m} | {n} | {ratio:.3g} | {first_slope:.3g} | {slope:.3g} | {sup:.3g}"
     found = [{**r, "ratio": r["m"] / r["n"], "sup": r["sup_error_times_2^L"]} for r in payload["codec_growth"]]
     return ["m", "n", "m/n", "growth: first", "ours", "sup error times 2^L"], [cells(form, r) for r in found]
 
 
-@table
-@measured(MUTANTS)
+@table(MUTANTS)
 def mutants(payload: Recorded) -> Shown:
     """How many mutants of every module were run, killed, are equivalent or prove the same, and are left; the score."""
     rows = [[f"`{name}`", *_counts(found)] for name, found in payload["modules"].items()]
@@ -163,8 +153,7 @@ def _counts(found: Recorded) -> list[int]:
     return [run, killed, equivalent, explained - equivalent, run - killed - explained]
 
 
-@table
-@measured(MUTANTS)
+@table(MUTANTS)
 def surviving_mutants(payload: Recorded) -> Shown:
     """Every mutant that no test kills, with the reason."""
     rows = [

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tables import ROOT, Recorded, Shown, cells, markdown, measured, number, recorded, registry, source
+from tables import ROOT, Recorded, Shown, cells, markdown, number, recorded, registry, source
 
 TABLES, table = registry()
 MODELS = {"stories": "story model", "minilm": "sentence encoder", "rxnmapper": "reaction model"}
@@ -18,8 +18,7 @@ def file(part: str) -> str:
     return f"benchmarks/results/infosets_{part}.json"
 
 
-@table
-@measured(file("built"))
+@table(file("built"))
 def infosets_built(payload: Recorded) -> Shown:
     """Inputs on which every measured set is the predicted one, away from near ties and at them."""
     rows = [
@@ -35,8 +34,7 @@ def infosets_built(payload: Recorded) -> Shown:
     return head, rows
 
 
-@table
-@measured(file("trained"))
+@table(file("trained"))
 def infosets_trained(payload: Recorded) -> Shown:
     form = "({heads[0]},{heads[1]}) | {NMSE:.1e} | {recall:i2} | {precision:i2} | {size:i2} | {sufficient:i2}"
     rows = []
@@ -50,8 +48,7 @@ def infosets_trained(payload: Recorded) -> Shown:
     return head, rows
 
 
-@table
-@measured(file("film"))
+@table(file("film"))
 def infosets_film(payload: Recorded) -> Shown:
     form = "({heads[0]},{heads[1]}) | {step} | {NMSE:.2g} | {recall:i2} | {precision:i2} | {size:i2} | "
     form += "{fetched:.2f, of each}"
@@ -59,8 +56,7 @@ def infosets_film(payload: Recorded) -> Shown:
     return ["heads", "step", "NMSE", "recall", "precision", "content set", "fetched, by maximum"], rows
 
 
-@table
-@measured(file("long"))
+@table(file("long"))
 def infosets_long(payload: Recorded) -> Shown:
     form = "{T} | {members:d, of each} | {active:d, of each} | {tests} | {missed} of {audited} | {most_missed:.3g} | "
     form += "{selection:i3} | {seconds:.0f} s"
@@ -73,8 +69,7 @@ def infosets_long(payload: Recorded) -> Shown:
     return head, rows
 
 
-@table
-@measured(file("proxies"))
+@table(file("proxies"))
 def infosets_proxies(payload: Recorded) -> Shown:
     rows: list[list[Any]] = []
     names = [r["network"] for r in payload["rows"]]
@@ -129,8 +124,7 @@ def infosets_model_proxies() -> str:
     return markdown(["model", "proxy", "precision", "recall", "average precision"], rows)
 
 
-@table
-@measured(file("roles"))
+@table(file("roles"))
 def infosets_roles(payload: Recorded) -> Shown:
     """Precision and recall of the labels that need repeats, planted beside six other kinds."""
     rows = []
@@ -142,8 +136,7 @@ def infosets_roles(payload: Recorded) -> Shown:
     return ["periods", "planted heads", "kind", "heads", "precision", "recall"], rows
 
 
-@table
-@measured(file("roles"))
+@table(file("roles"))
 def infosets_copying(payload: Recorded) -> Shown:
     """The strongest heads of the story model for each role, whether or not they reach the bound."""
     rows = []

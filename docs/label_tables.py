@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from tables import Recorded, Shown, markdown, measured, probe_file, probed, registry, source
+from tables import Recorded, Shown, probe_file, registry
 
 TABLES, table = registry()
 
 
-@table
-@measured(probe_file("planted"))
+@table(probe_file("planted"))
 def labels_gaps(payload: Recorded) -> Shown:
     """Bounds beside the planted scores next to them, on the seeds they were set on and on those reported."""
     rows = []
@@ -19,8 +18,7 @@ def labels_gaps(payload: Recorded) -> Shown:
     return head, rows
 
 
-@table
-@measured(probe_file("planted"))
+@table(probe_file("planted"))
 def labels_planted(payload: Recorded) -> Shown:
     """Accuracy over all lengths and both masks, with the smallest of them."""
     rows = []
@@ -36,9 +34,8 @@ def labels_planted(payload: Recorded) -> Shown:
     return head, rows
 
 
-@table
-def labels_hidden() -> str:
-    payload = probed("built")
+@table(probe_file("built"))
+def labels_hidden(payload: Recorded) -> Shown:
     rows = []
     for mode in payload["hidden"]["0.02"]["modes"]:
         cells: list[Any] = [mode]
@@ -48,7 +45,7 @@ def labels_hidden() -> str:
             cells += [int(found["support"]), precision, f"{found['recall']:.3f}"]
         rows.append(cells)
     head = ["mode", "heads", "precision at 2%", "recall", "heads", "precision at 5%", "recall"]
-    return markdown(head, rows) + source(payload)
+    return head, rows
 
 
 def _shuffle_rows(name: str, found: dict[str, Any]) -> list[list[Any]]:
@@ -59,8 +56,7 @@ def _shuffle_rows(name: str, found: dict[str, Any]) -> list[list[Any]]:
     return rows
 
 
-@table
-@measured(probe_file("planted"))
+@table(probe_file("planted"))
 def labels_shuffled_planted(payload: Recorded) -> Shown:
     rows = [
         line
@@ -71,8 +67,7 @@ def labels_shuffled_planted(payload: Recorded) -> Shown:
     return ["planted heads, causal", "mode", "heads", "follows", "stays", "reads"], rows
 
 
-@table
-@measured(probe_file("shuffled"))
+@table(probe_file("shuffled"))
 def labels_shuffled(payload: Recorded) -> Shown:
     rows = [line for found in payload["models"].values() for line in _shuffle_rows(found["model"], found["by_label"])]
     return ["model", "label", "heads", "follows", "stays", "reads"], rows

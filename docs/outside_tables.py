@@ -1,6 +1,6 @@
 """The tables of docs/security.md (limits, read from the constants of the code) and docs/cluster.md (measured)."""
 
-from tables import Recorded, Shown, markdown, measured, plain, registry
+from tables import Recorded, Shown, markdown, plain, registry
 
 TABLES, table = registry()
 
@@ -43,8 +43,7 @@ def limits() -> str:
     return markdown(["what", "at most", "where"], rows)
 
 
-@table
-@measured("benchmarks/results/planning.json")
+@table("benchmarks/results/planning.json")
 def planning(payload: Recorded) -> Shown:
     plan = payload["planning"]
     rows = [[f"planning {plan['runs']:,} runs", f"{plan['cpu_seconds']:.1f} s", f"{plan['mebibytes']:.0f} MiB"]]

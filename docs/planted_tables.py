@@ -3,7 +3,7 @@
 from statistics import median
 from typing import Any
 
-from tables import Recorded, Shown, measured, number, registry
+from tables import Recorded, Shown, number, registry
 
 TABLES, table = registry()
 FILE, TWINS = "benchmarks/results/planted.json", "benchmarks/results/planted_twins.json"
@@ -31,8 +31,7 @@ def _answering(payload: Recorded, task: str, name: str) -> list[tuple[str, dict[
     return sorted(found, key=lambda item: -(item[1][task][KEEPS].get(name, {}).get("value") or 0.0))
 
 
-@table
-@measured(FILE)
+@table(FILE)
 def planted_modes(payload: Recorded) -> Shown:
     """Which mode has each head: macro-F1 with intervals over families."""
     rows = [
@@ -42,8 +41,7 @@ def planted_modes(payload: Recorded) -> Shown:
     return ["method", "function kept", "strongest disguise, NMSE 0.01"], rows
 
 
-@table
-@measured(FILE)
+@table(FILE)
 def planted_wiring(payload: Recorded) -> Shown:
     """Which heads matter and which feeds which; an empty cell: the method does not say."""
     rows = []
@@ -56,8 +54,7 @@ def planted_wiring(payload: Recorded) -> Shown:
     return [*head, "heads: F1 at NMSE 0.01", "edges: F1 at NMSE 0.01", "CPR", "CMD"], rows
 
 
-@table
-@measured(FILE)
+@table(FILE)
 def planted_others(payload: Recorded) -> Shown:
     """Directions, sets, copying: function kept, with intervals over families."""
     rows: list[list[Any]] = []
@@ -69,8 +66,7 @@ def planted_others(payload: Recorded) -> Shown:
     return ["question", "method", "score", "networks"], rows
 
 
-@table
-@measured(FILE)
+@table(FILE)
 def planted_families(payload: Recorded) -> Shown:
     """Our labels and our wiring family by family, by what the disguise leaves; intervals over the family's networks."""
     parts = [payload["families"][task][level] for task in ("modes", "edges") for level in (KEEPS, STRONGEST)]
@@ -86,8 +82,7 @@ def planted_families(payload: Recorded) -> Shown:
     return ["family", "networks, kept", f"networks, {STRONGEST}", *heads], rows
 
 
-@table
-@measured(FILE)
+@table(FILE)
 def planted_making(payload: Recorded) -> Shown:
     """What making the networks took, and on how many of them the methods were run."""
     made = payload["making"]
@@ -97,8 +92,7 @@ def planted_making(payload: Recorded) -> Shown:
     return [*head, "scored", "their heads", "thresholds chosen on, of seed 1"], [[*row, *scored]]
 
 
-@table
-@measured(FORMATS)
+@table(FORMATS)
 def planted_formats(payload: Recorded) -> Shown:
     names = {
         "onnx": "ONNX Runtime", "transformer_lens": "TransformerLens (one layer)", "float64": "PyTorch in float64",
@@ -111,8 +105,7 @@ def planted_formats(payload: Recorded) -> Shown:
     return ["runtime", "version", "networks run", "median difference", "largest difference"], rows
 
 
-@table
-@measured(FILE)
+@table(FILE)
 def planted_levels(payload: Recorded) -> Shown:
     """Our own methods by what the disguise leaves, with intervals over families of targets."""
     ours = {"modes": "infoflow: row labels", "matter": "infoflow: interchange", "edges": "infoflow: interchange"}
@@ -127,8 +120,7 @@ def planted_levels(payload: Recorded) -> Shown:
     return ["the disguise", "networks", "modes, macro-F1", "heads that matter, F1", "edges, F1"], rows
 
 
-@table
-@measured(FILE)
+@table(FILE)
 def planted_disguises(payload: Recorded) -> Shown:
     """Macro-F1 of the two labellings of ours and of the pattern rules, disguise by disguise."""
     names = ("infoflow: row labels", "infoflow: head modes", "pattern heuristics")
@@ -141,8 +133,7 @@ def planted_disguises(payload: Recorded) -> Shown:
     return ["disguise", "networks", *names], rows
 
 
-@table
-@measured(FILE)
+@table(FILE)
 def planted_shares(payload: Recorded) -> Shown:
     shares = payload["mode_shares"]
     by_mode = payload["methods"]["infoflow: row labels"]["modes"][KEEPS]["by_mode"]
@@ -153,8 +144,7 @@ def planted_shares(payload: Recorded) -> Shown:
     return ["mode, or what a mover says", "share of the heads", "F1 of row labels, function kept"], rows
 
 
-@table
-@measured(TWINS)
+@table(TWINS)
 def planted_twins(payload: Recorded) -> Shown:
     """How many jobs of the constructions a trained head does, beside untrained weights of the same shape."""
     bound, rows = payload["found_from"], list[list[Any]]()

@@ -1,9 +1,22 @@
 """The tables of docs/findings.md, from benchmarks/results/probes_*.json."""
 
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
-from tables import Recorded, Shown, cells, markdown, measured, number, plain, probe_file, probed, registry, source
+from tables import (
+    Recorded,
+    Shown,
+    Table,
+    cells,
+    markdown,
+    measured,
+    number,
+    plain,
+    probe_file,
+    probed,
+    registry,
+    source,
+)
 
 TABLES, table = registry()
 NAMES = {"stories": "story model", "minilm": "sentence encoder", "rxnmapper": "reaction model"}
@@ -13,86 +26,65 @@ def interval(low: float, high: float, digits: int = 3) -> str:
     return f"[{low:.{digits}f}, {high:.{digits}f}]"
 
 
-def _labels(payload: dict[str, Any]) -> list[list[str]]:
+def _heads(payload: Recorded) -> Shown:
     """Per layer, how many heads got which label."""
-    layers = max(head["layer"] for head in payload["heads"])
     rows = []
-    for layer in range(1, layers + 1):
+    for layer in range(1, max(head["layer"] for head in payload["heads"]) + 1):
         found = [head["label"] for head in payload["heads"] if head["layer"] == layer]
-        rows.append([str(layer), ", ".join(f"{found.count(x)} {x}" for x in dict.fromkeys(sorted(found)))])
-    return rows
+        rows.append([layer, ", ".join(f"{found.count(x)} {x}" for x in dict.fromkeys(sorted(found)))])
+    return ["layer", "heads by label"], rows
 
 
-def _heads_table(part: str) -> str:
-    payload = probed("heads")
-    return markdown(["layer", "heads by label"], _labels(payload[part])) + source(payload)
-
-
-def _cost_table(part: str) -> str:
-    payload = probed(part)
-    forced = payload["interventions"]
-    cheap = payload["single_heads_within_0.01"]
+def _costs(payload: Recorded) -> Shown:
+    forced, cheap = payload["interventions"], payload["single_heads_within_0.01"]
     rows = [["as it is (loss)", number(forced["base"]["loss"]), interval(*forced["base"]["interval"]), ""]]
-    for cost in forced["costs"]:
-        if cost["scope"] == "all":
-            alone = f"{cheap[cost['mode']]} of {sum(payload['joint']['mechanisms']['heads'])}"
-            rows.append([cost["mode"], f"{cost['cost']:.3f}", interval(*cost["interval"]), alone])
-    head = ["all heads forced to", f"cost ({forced['unit']})", "95% interval", "single heads within 0.01"]
-    return markdown(head, rows) + source(payload)
+    for cost in (cost for cost in forced["costs"] if cost["scope"] == "all"):
+        alone = f"{cheap[cost['mode']]} of {sum(payload['joint']['mechanisms']['heads'])}"
+        rows.append([cost["mode"], f"{cost['cost']:.3f}", interval(*cost["interval"]), alone])
+    return ["all heads forced to", f"cost ({forced['unit']})", "95% interval", "single heads within 0.01"], rows
 
 
-def _joint_table(part: str) -> str:
-    payload = probed(part)
+def _joint(payload: Recorded) -> Shown:
     rows = []
     for name, path in payload["joint"].items():
         for found in path["budgets"]:
             modes = ", ".join(f"{count} {mode}" for mode, count in found["modes"].items() if count)
+            cost, layers = f"{found['cost']:.3f}", " ".join(map(str, found["by_layer"]))
             share = f"{found['forced']} of {found['of']}"
-            layers = " ".join(map(str, found["by_layer"]))
-            rows.append(
-                [name, found["budget"], share, f"{found['cost']:.3f}", interval(*found["interval"]), modes, layers]
-            )
-    unit = payload["joint"]["mechanisms"]["unit"]
-    head = ["modes allowed", f"budget ({unit})", "forced", "held-out cost", "95% interval", "modes", "by layer"]
-    return markdown(head, rows) + source(payload)
+            rows.append([name, found["budget"], share, cost, interval(*found["interval"]), modes, layers])
+    budget = f"budget ({payload['joint']['mechanisms']['unit']})"
+    return ["modes allowed", budget, "forced", "held-out cost", "95% interval", "modes", "by layer"], rows
 
 
-def _recovery_table(part: str) -> str:
-    payload = probed("heads")
+def _recovery(payload: Recorded) -> Shown:
     rows: list[list[Any]] = []
-    layers = sorted({row["layer"] for row in payload[part]["recovery"]})
-    for layer in layers:
-        cells: list[Any] = [layer]
+    for layer in sorted({row["layer"] for row in payload["recovery"]}):
+        rows.append([layer])
         for rank in (1, 2, "random"):
-            found = [row for row in payload[part]["recovery"] if row["layer"] == layer and row["rank"] == rank]
-            for key in ("error", "initialized"):
-                cells.append(f"{sum(row[key] for row in found) / len(found):.3f}")
-        rows.append(cells)
-    head = ["layer", "argmax", "(untrained)", "second", "(untrained)", "random", "(untrained)"]
-    return markdown(head, rows) + source(payload)
+            found = [row for row in payload["recovery"] if row["layer"] == layer and row["rank"] == rank]
+            rows[-1] += [f"{sum(row[key] for row in found) / len(found):.3f}" for key in ("error", "initialized")]
+    return ["layer", "argmax", "(untrained)", "second", "(untrained)", "random", "(untrained)"], rows
 
 
-def _sets_table(part: str) -> str:
-    payload = probed("heads")
-    sets = payload[part]["effective_sets"]
+def _sets(payload: Recorded) -> Shown:
+    sets = payload["effective_sets"]
     rows = [
         [layer, number(a["size"]), interval(*a["interval"], 1), number(b["size"]), interval(*b["interval"], 1), c]
         for layer, (a, b, c) in enumerate(zip(sets["patterns"], sets["gradients"], sets["estimate"], strict=True), 1)
     ]
-    head = ["layer", "from patterns", "interval", "from gradients", "interval", "framework (an estimate)"]
-    return markdown(head, rows) + source(payload)
+    return ["layer", "from patterns", "interval", "from gradients", "interval", "framework (an estimate)"], rows
 
 
-for _part in ("stories", "minilm", "rxnmapper"):
+def _part_of(name: str, part: str, make: Callable[[Recorded], Shown]) -> Table:
+    """A table of one part of a recorded file."""
+    return measured(name)(lambda payload: make(payload[part]))
+
+
+for _part in NAMES:
+    TABLES |= {f"probes_{_part}_{make.__name__[1:]}": measured(probe_file(_part))(make) for make in (_costs, _joint)}
     TABLES |= {
-        f"probes_{_part}_{_name}": partial(_make, _part)
-        for _name, _make in {
-            "heads": _heads_table,
-            "costs": _cost_table,
-            "joint": _joint_table,
-            "recovery": _recovery_table,
-            "sets": _sets_table,
-        }.items()
+        f"probes_{_part}_{make.__name__[1:]}": _part_of(probe_file("heads"), _part, make)
+        for make in (_heads, _recovery, _sets)
     }
 
 
@@ -127,8 +119,7 @@ TABLES["probes_built"] = plain(
 )
 
 
-@table
-@measured(probe_file("minilm"))
+@table(probe_file("minilm"))
 def probes_judged(payload: Recorded) -> Shown:
     rows = []
     for name, path in payload["joint"].items():
@@ -138,8 +129,7 @@ def probes_judged(payload: Recorded) -> Shown:
     return ["modes allowed", "heads forced", "change of error rate", "95% interval"], rows
 
 
-@table
-@measured(probe_file("stories"))
+@table(probe_file("stories"))
 def probes_foreign(payload: Recorded) -> Shown:
     rows = []
     for name, found in payload["foreign_texts"].items():
@@ -148,8 +138,7 @@ def probes_foreign(payload: Recorded) -> Shown:
     return ["text", "loss", *costs], rows
 
 
-@table
-@measured(probe_file("collisions"))
+@table(probe_file("collisions"))
 def probes_collisions(payload: Recorded) -> Shown:
     best, rates = payload["index"]["best"][0], payload["index"]["per_1000_searches"]
     rows = [
@@ -162,8 +151,7 @@ def probes_collisions(payload: Recorded) -> Shown:
     return ["", ""], rows
 
 
-@table
-@measured(probe_file("collisions"))
+@table(probe_file("collisions"))
 def probes_transfer(payload: Recorded) -> Shown:
     form = (
         "{mean_distance:.3f} | {random_pairs:.3f} | {mean_quantile:.3f} | {nearest_there:.0%} | "
@@ -190,8 +178,7 @@ def probes_rivals() -> str:
     return markdown(head, rows) + source(payload).replace("</sub>", more)
 
 
-@table
-@measured(probe_file("speed"))
+@table(probe_file("speed"))
 def probes_speed(payload: Recorded) -> Shown:
     rows = [
         ["labelling, over a forward pass with attention outputs", f"{payload['head_modes_over_forward']:.2f} x"],

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tables import ROOT, Recorded, Shown, markdown, measured, number, plain, recorded, registry, source
+from tables import ROOT, Recorded, Shown, markdown, number, plain, recorded, registry, source
 
 TABLES, table = registry()
 SWEEP = "benchmarks/results/proofs_sweep.json"
@@ -15,8 +15,7 @@ def _bound(value: float | None, largest: float) -> str:
     return number(value) if value < largest else f"({number(value)})"
 
 
-@table
-@measured("benchmarks/results/proofs_table.json")
+@table("benchmarks/results/proofs_table.json")
 def proofs_rivals(payload: Recorded) -> Shown:
     """Short sequences, where general verifiers can run at all."""
     rows = []

@@ -25,13 +25,19 @@ MARK = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 VALUE = re.compile(r"(<!--=\s+(\S+) ([^|]+) \| (\S+) -->).*?(<!--/-->)", re.DOTALL)
 
 
-def registry() -> tuple[dict[str, Table], Callable[[Table], Table]]:
-    """Tables by name, and the decorator that adds a function under its own; each file of tables has its registry."""
+def registry() -> tuple[dict[str, Table], Callable[[Any], Any]]:
+    """Tables by name, and the decorator that adds a function under its own; each file of tables has its registry.
+
+    `@table` takes a function that makes the text, `@table("benchmarks/results/x.json")` one that makes head and rows of
+    what is recorded there (see `measured`).
+    """
     tables: dict[str, Table] = {}
 
-    def table(function: Table) -> Table:
-        tables[function.__name__] = function
-        return function
+    def table(made: Any) -> Any:
+        if isinstance(made, str):
+            return lambda function: table(measured(made)(function))
+        tables[made.__name__] = made
+        return made
 
     return tables, table
 
@@ -209,8 +215,7 @@ def headlines() -> str:
     return markdown(["what", "measured", "how", "again"], rows)
 
 
-@table
-@measured("benchmarks/results/train_cuda.json")
+@table("benchmarks/results/train_cuda.json")
 def training_scaling(payload: Recorded) -> Shown:
     """Model-steps per second against the number of stacked models, one row per D."""
     counts = list(next(iter(payload["workloads"].values()))["scaling"])
@@ -222,8 +227,7 @@ def training_scaling(payload: Recorded) -> Shown:
     return head, rows
 
 
-@table
-@measured("benchmarks/results/kernels_cuda.json")
+@table("benchmarks/results/kernels_cuda.json")
 def kernel_accuracy(payload: Recorded) -> Shown:
     """Largest relative error of outputs and gradients of the token layer; in brackets where the pool is plain."""
     rows = [row for row in payload["rows"] if row["kernel"] == "layer"]
@@ -235,8 +239,7 @@ def kernel_accuracy(payload: Recorded) -> Shown:
     ]
 
 
-@table
-@measured("benchmarks/results/faults.json")
+@table("benchmarks/results/faults.json")
 def faults(payload: Recorded) -> Shown:
     """What was broken, how often, and what came out; each kind with the call that tried it."""
     rows = [
@@ -247,8 +250,7 @@ def faults(payload: Recorded) -> Shown:
     return ["fault", "came out", "times", "call, commit"], rows
 
 
-@table
-@measured("benchmarks/results/labels.json")
+@table("benchmarks/results/labels.json")
 def labels(payload: Recorded) -> Shown:
     seconds, faster = payload["seconds"], payload["times_faster"]
     rows = [
@@ -259,8 +261,7 @@ def labels(payload: Recorded) -> Shown:
     return head, rows
 
 
-@table
-@measured("benchmarks/results/flow.json")
+@table("benchmarks/results/flow.json")
 def flow(payload: Recorded) -> Shown:
     slowest = max(payload["prediction_seconds_at_T_1000000"].values(), key=lambda s: s["wall"])
     sets = payload["flow"]
@@ -298,8 +299,7 @@ def table11() -> str:
     return markdown(head, body) + said + source(payload)
 
 
-@table
-@measured("results/head_count/synthetic/paper/result.json")
+@table("results/head_count/synthetic/paper/result.json")
 def heads(payload: Recorded) -> Shown:
     """NMSE of a sum of four maxima by head count, one row per length."""
     found = {(row["T"], row["h"]): row["mean"] for row in payload["rows"] if row["N"] == 128}
@@ -369,8 +369,7 @@ def query_keys_on(device: str) -> Table:
 TABLES |= {f"query_keys_{device}": query_keys_on(device) for device in ("cpu", "cuda")}
 
 
-@table
-@measured("benchmarks/results/query_keys_stopped.json")
+@table("benchmarks/results/query_keys_stopped.json")
 def query_keys_stopped(payload: Recorded) -> Shown:
     rows = [
         [row["epoch"], *(", ".join(f"{best:.1e}" for best in row[name]) for name in ("one rate", "two rates")),

@@ -1,12 +1,11 @@
 """The table of docs/predict.md: what predict said on drawn calls, and where build disagreed."""
 
-from tables import Recorded, Shown, measured, registry
+from tables import Recorded, Shown, registry
 
 TABLES, table = registry()
 
 
-@table
-@measured("benchmarks/results/predict_vs_build.json")
+@table("benchmarks/results/predict_vs_build.json")
 def predict_vs_build(payload: Recorded) -> Shown:
     rows = [[verdict, f"{count:,}"] for verdict, count in payload["verdicts"].items()]
     wrong = len(payload["disagreements"])

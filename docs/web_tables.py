@@ -1,6 +1,6 @@
 """The table of docs/explorer.md: what 50 clients at once met."""
 
-from tables import Recorded, Shown, cells, measured, registry
+from tables import Recorded, Shown, cells, registry
 
 TABLES, table = registry()
 KINDS = {
@@ -12,8 +12,7 @@ KINDS = {
 }
 
 
-@table
-@measured("benchmarks/results/explorer.json")
+@table("benchmarks/results/explorer.json")
 def explorer(payload: Recorded) -> Shown:
     form = "{requests:,} | {median_ms:.0f} ms | {p95_ms:.0f} ms | {p99_ms:.0f} ms"
     found = {words: payload["by_kind"][kind] for kind, words in KINDS.items()} | {"all": payload["all"]}
