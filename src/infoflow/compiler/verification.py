@@ -1,7 +1,7 @@
 """The a-priori bound, recomputed from the tensors of a built network.
 
 What the heads do is compared with the wiring of the target entry by entry, in the low-rank factors the network was
-built with (flow.factors); differences of rounding size, as another linear algebra library makes them, enter the bound.
+built with (flow.jobs); differences of rounding size, as another linear algebra library makes them, enter the bound.
 What the feed-forward blocks do is read from their stored weights (certificates.measured), so a changed weight there
 changes the bound. A deviation that is not bounded makes `holds` false and is named, tensor and index.
 """

@@ -92,7 +92,7 @@ def lay_out(
 ) -> Layout:
     """Root the trees, schedule the jobs on the heads, name the directions; Refused with every reason.
 
-    `factors` (flow.factors) are the low-rank factors of a network that exists already."""
+    `factors` (flow.jobs) are the low-rank factors of a network that exists already."""
     form = normal_form(target, T, domain)
     if factors:
         form = with_factors(form, factors)
