@@ -36,7 +36,7 @@ def plan(context: Context, lists: Lists) -> tuple[dict[Key, list[Run]], list[str
     widths = {f"E = {sizes[1]}h": lambda h: sizes[1]}
     if context.preset == "best":
         widths[f"E = {WIDE}"] = lambda h: WIDE // h
-    asked = {kind: chosen for kind in KINDS if (chosen := _asked(context, kind, lengths))}
+    asked = {kind: found for kind in KINDS if (found := _asked(context, kind, lengths))}
     contents: dict[str, Any] = {}
     remarks = []
     if "words" in asked:
