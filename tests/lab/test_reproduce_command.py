@@ -39,7 +39,7 @@ def choose(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
 def test_the_list_names_every_item_and_its_parts() -> None:
     said = call("--list").stdout
     assert all(f"{name}\n" in said for name in ITEMS)
-    assert "--part: embeddings, words, minilm" in said
+    assert "--part: embeddings, words (or a piece: 'words:T=31'), minilm (or a piece: 'minilm:T=31')" in said
     listed = json.loads(call("--list", "--json").stdout)["items"]
     assert [entry["name"] for entry in listed] == list(ITEMS)
     for entry in listed:

@@ -59,7 +59,7 @@ def test_over_a_minute_it_is_said_on_stderr(
     seconds: float, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(speed, "seconds_per_step", lambda part, device: seconds / 10_000)
-    monkeypatch.setattr(fit.local, "train_parts", lambda sweep: None)
+    monkeypatch.setattr(fit.local, "train_in_threads", lambda sweep: None)
     fit.fit_many([run for part in parts_of((2,), 10_000) for run in part.runs])
     said = capsys.readouterr()
     assert words in said.err
@@ -71,5 +71,5 @@ def test_what_cannot_be_measured_is_left_to_training(monkeypatch: pytest.MonkeyP
         raise MemoryError
 
     monkeypatch.setattr(speed, "seconds_per_step", fails)
-    monkeypatch.setattr(fit.local, "train_parts", lambda sweep: None)
+    monkeypatch.setattr(fit.local, "train_in_threads", lambda sweep: None)
     assert fit.fit_many([run for part in parts_of((2,), 10_000) for run in part.runs]) == [None]
