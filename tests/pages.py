@@ -87,19 +87,21 @@ def importable(folder: Path) -> Iterator[None]:
                 del sys.modules[name]
 
 
-def run_page(page: Path, folder: Path, nightly: bool) -> None:
-    """Run the blocks of a page in `folder`; AssertionError names the line of the page."""
+def run_page(page: Path, folder: Path, nightly: bool) -> int:
+    """Run the blocks of a page in `folder`, and say how many; AssertionError names the line of the page."""
     with importable(folder):
-        _run_blocks(page, folder, nightly)
+        return _run_blocks(page, folder, nightly)
 
 
-def _run_blocks(page: Path, folder: Path, nightly: bool) -> None:
+def _run_blocks(page: Path, folder: Path, nightly: bool) -> int:
     names: dict[str, Any] = {"__name__": "__page__"}
+    run = 0
     for block in blocks(page):
         where = f"{page.relative_to(ROOT)}, line {block.line}"
         assert block.language in LANGUAGES, f"{where}: expected one of {LANGUAGES}, got {block.language!r}"
         if block.mark.startswith("not run") or (block.mark == "nightly" and not nightly):
             continue
+        run += 1
         if block.title:
             (folder / block.title).write_text(block.code, encoding="utf-8")
         elif block.language == "python":
@@ -111,6 +113,7 @@ def _run_blocks(page: Path, folder: Path, nightly: bool) -> None:
                 printed, code = run_command(command)
                 assert code == 0 or "infoflow: " in expected, f"{where}: {command} ended with {code}:\n{printed}"
                 assert agrees(expected, printed, block.factor), f"{where}: {command} printed:\n{printed}"
+    return run
 
 
 def run_python(code: str, names: dict[str, Any], where: str) -> str:

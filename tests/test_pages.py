@@ -25,14 +25,14 @@ def has(name: str, mark: str) -> bool:
 @pytest.mark.parametrize("name", [name for name in NAMES if has(name, "")])
 def test_the_page_is_true(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    reader.run_page(reader.ROOT / name, tmp_path, nightly=False)
+    assert reader.run_page(reader.ROOT / name, tmp_path, nightly=False)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", [name for name in NAMES if has(name, "nightly")])
 def test_the_long_blocks_are_true(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    reader.run_page(reader.ROOT / name, tmp_path, nightly=True)
+    assert reader.run_page(reader.ROOT / name, tmp_path, nightly=True)
 
 
 @pytest.mark.parametrize(

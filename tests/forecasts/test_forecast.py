@@ -3,6 +3,7 @@
 import json
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -206,6 +207,14 @@ def test_an_architecture_that_fit_cannot_train_is_refused_in_one_sentence() -> N
 def test_states_that_do_not_fit_are_refused_before_they_are_made(T: int) -> None:
     with pytest.raises(iflow.InfoFlowError, match=r"token states .* lower T, d or layers"):
         iflow.forecast("max_plus_min", "heads=2,2,2 embed=4", T)
+
+
+@pytest.mark.parametrize("lie", [[1.0], ["evil.py:F"] * len(NAMES), [float("nan")] * len(NAMES), None, "word"])
+def test_a_calibration_whose_cells_are_not_numbers_is_refused(lie: Any) -> None:
+    payload = json.loads((ROOT / "results/forecast/fourth_calibration.json").read_text())
+    payload["cells"][3]["quantities"] = lie
+    with pytest.raises(InfoFlowError, match="expected the text of a calibration"):
+        calibrated(text=json.dumps(payload))
 
 
 def test_a_calibration_without_cells_is_refused() -> None:

@@ -13,6 +13,7 @@ from infoflow import arguments
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.forecasts.forecast import Forecast, forecast
+from infoflow.progress import Progress
 from infoflow.report.html import Shown
 from infoflow.targets import PositionSum, Target
 from infoflow.targets.named import TargetLike, target_of
@@ -70,7 +71,11 @@ def choose(target: TargetLike, T: int, parameters: int, recipe: Recipe | None = 
     tried = list(candidates(target, T, budget, layers))
     if not tried:
         raise InfoFlowError(f"expected a budget that one head fits in, got {budget} parameters; allow more.")
-    found = [_candidate(forecast(target, arch, T, recipe), target) for arch in tried[:MOST]]
+    tried, found = tried[:MOST], []
+    with Progress("forecasts", len(tried)) as bar:
+        for arch in tried:
+            found.append(_candidate(forecast(target, arch, T, recipe), target))
+            bar.update(len(found), str(arch))
     ranked = preferred([candidate.nmse for candidate in found], tried)
     return Choice(target.spelling, T, recipe.total_steps, budget, tuple(found[i] for i in ranked))
 

@@ -171,8 +171,12 @@ class Calibrated:
             self.cells = [cell for cell in self.cells if cell["pilot"]]  # some were trained without one
         if not self.cells:
             raise ValueError("it has no cells")
-        rows = np.array([cell["quantities"] + (cell["pilot"] if pilot else []) for cell in self.cells])
-        errors, families = (np.array([cell[name] for cell in self.cells]) for name in ("log10_nmse", "family"))
+        lists = [[*cell["quantities"], *(cell["pilot"] if pilot else ()), cell["log10_nmse"]] for cell in self.cells]
+        numbers = np.array([list(map(float, each)) for each in lists if len(each) == len(lists[0])])
+        if len(numbers) < len(lists) or len(lists[0]) <= len(self.names) or not np.isfinite(numbers).all():
+            raise ValueError("a cell has not the quantities that are named, as finite numbers")
+        rows, errors = numbers[:, :-1], numbers[:, -1]
+        families = np.array([str(cell["family"]) for cell in self.cells])
         self.calibration = Calibration(rows, errors, families, self.names)
         self.widening = payload["widening"]["pilot" if pilot else "theory"]
         self.model = self.calibration.model()
@@ -196,5 +200,5 @@ def calibrated(pilot: bool = False, text: str = "") -> Calibrated:
     a pilot's."""
     try:
         return Calibrated(json.loads(text or shipped()), pilot)
-    except (KeyError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise InfoFlowError(f"expected the text of a calibration, got another: {error}.") from None
