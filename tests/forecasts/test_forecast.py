@@ -149,7 +149,7 @@ def test_a_plan_by_forecast_stays_within_its_budget_and_has_the_heads() -> None:
     words = ["plan", "max_plus_min", "-T", "8", "--forecast", "--parameters", "400", "--max-layers", "1", "--json"]
     answer = CliRunner().invoke(cli, words)
     assert answer.exit_code == 0, answer.output
-    found = json.loads(answer.output)["candidates"]
+    found = json.loads(answer.stdout)["candidates"]  # progress goes to stderr
     assert all(candidate["parameters"] <= 400 for candidate in found)
     assert "heads=1 " not in found[0]["arch"]
     least = min(c["nmse"] for c in found)
