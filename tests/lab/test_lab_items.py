@@ -185,3 +185,15 @@ def test_a_piece_of_table_12_is_one_cell() -> None:
     linear = cells("linear", "T=3")
     assert {(T, encoder) for _, T, _, encoder in linear} == {(3, "linear")}
     assert cells("linear", "T=3", piece) == [*linear, *cells(piece)]
+
+
+def test_the_control_of_table_12_is_asked_for_behind_either_encoder() -> None:
+    def cells(*parts: str) -> set[tuple[str, int, str, str]]:
+        return set(plan(Context("paper", Path("unused"), parts=parts)))
+
+    linear = cells("linear", "control:T=8")
+    assert {(target, encoder) for target, _, _, encoder in linear} == {("pair", "linear")}
+    behind_two = cells("two-layer:control:T=8")
+    assert behind_two == {(target, T, size, "two-layer") for target, T, size, _ in linear}
+    assert behind_two == cells("two-layer", "control:T=8")
+    assert cells("linear", "control:T=8", "two-layer:control:T=8") == linear | behind_two

@@ -25,7 +25,8 @@ FAILS = 0.8  # an NMSE above this is called a failure
 SPREAD = 0.4  # labels whose log standard deviations differ by no more are said to vary alike
 LONGER_LENGTHS = (4, 8, 12, 16)
 ENCODERS = ("linear", "two-layer")
-PIECES = {f"two-layer:{size}:T={T}": ("two-layer", size, T) for size in SIZES for T in LENGTHS}  # a cell at a time
+# A cell at a time.
+PIECES = {f"two-layer:{name}:T={T}": ("two-layer", name, T) for name in (*SIZES, "control") for T in LENGTHS}
 PARTS = (*ENCODERS, *PIECES, *(f"T={T}" for T in LENGTHS), "control", *(f"control:T={T}" for T in LENGTHS))
 # The paper's rate and decay; it prints no training length: 70 epochs of 351 steps are the 24,600 steps chosen here.
 LINEAR = Recipe(samples=90_000, validation=10_000, batch=256, epochs=70, lr=1e-3, decay=1e-2)
@@ -92,8 +93,8 @@ def matched(lengths: tuple[int, ...]) -> list[Length]:
 def plan(context: Context) -> dict[tuple[str, int, str, str], list[Run]]:
     """Cells (target, T, size, encoder): the paper's table with both encoders, and the control.
 
-    A piece such as `two-layer:(2,2) E=24:T=3` is one cell, beside what other parts ask for. Labels are standardised in
-    training whatever the target (Recipe), so the scale of a label alone is no obstacle.
+    A piece such as `two-layer:(2,2) E=24:T=3` or `two-layer:control:T=3` is one cell, beside what other parts ask for.
+    Labels are standardised in training whatever the target (Recipe), so the scale of a label alone is no obstacle.
     """
     recipes = {"quick": {"two-layer": QUICK}, "paper": PAPER, "best": {"two-layer": BEST}}[context.preset]
     lengths = {"quick": (3, 8, 16), "paper": LENGTHS, "best": LONGER_LENGTHS}[context.preset]
@@ -104,14 +105,17 @@ def plan(context: Context) -> dict[tuple[str, int, str, str], list[Run]]:
     asked = [T for T in lengths if everything or f"T={T}" in parts]
     controlled = [T for T in lengths if everything or {"control", f"control:T={T}"} & parts]
     chosen = [(encoder, size, T) for encoder in encoders for T in asked for size in sizes]
-    chosen += [cell for name, cell in PIECES.items() if name in context.parts and cell[2] in lengths]
+    pieces = [cell for name, cell in PIECES.items() if name in context.parts and cell[2] in lengths]
+    chosen += [cell for cell in pieces if cell[1] in SIZES]
+    controls = {(encoder, T) for encoder in encoders for T in controlled}
+    controls |= {(encoder, T) for encoder, name, T in pieces if name == "control"}
     seeds, triangle = range(1 if context.quick else 2), targets.triangle_center(d=2)
     grid: dict[tuple[str, int, str, str], list[Run]] = {}
     for encoder, size, T in dict.fromkeys(chosen):
         runs = [Run(triangle, SIZES[size], T, seed, recipes[encoder]) for seed in seeds]
         grid["triangle", T, size, encoder] = runs
-    for encoder in encoders:
-        for length in matched(tuple(controlled)):
+    for encoder in ENCODERS:
+        for length in matched(tuple(T for T in lengths if (encoder, T) in controls)):
             runs = [Run(pair_min(), SIZES[sizes[0]], length.pair, seed, recipes[encoder]) for seed in seeds]
             grid["pair", length.pair, sizes[0], encoder] = runs
     return grid
