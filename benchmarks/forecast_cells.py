@@ -31,7 +31,7 @@ SEEDS = 4
 PILOTS = (0.05, 0.017)
 TEST_SAMPLES, TEST_SEED = 20_000, 987_654_321
 CHUNK = 2_000
-Todo = list[tuple[Cell, int]]  # cells with their numbers of seeds
+Todo = list[tuple[str, int]]  # names of cells with their numbers of seeds
 
 
 def main() -> None:
@@ -50,7 +50,7 @@ def main() -> None:
     context = multiprocessing.get_context("spawn")
     taken = context.Value("i", 0)
     made = provenance()
-    todo = cells(options)  # named once: a worker that starts anew takes from the same list
+    todo = remaining(options)  # named once: a worker that starts anew takes from the same list
     workers: dict[int, Any] = {}
     while time.time() < began + options.seconds:
         for number in range(options.workers):
@@ -65,18 +65,26 @@ def main() -> None:
     print(f"{taken.value} cells begun in {time.time() - began:.0f} s")
 
 
-def cells(options: argparse.Namespace) -> Todo:
+def drawn(options: argparse.Namespace) -> tuple[dict[str, Cell], list[dict[str, Any]]]:
+    """Every cell by its name (a worker draws them anew: functions do not travel between processes), and the entries of
+    the registration."""
+    part, targets, seed, entries = "calibration", options.targets, options.seed, []
+    if options.registered is not None:
+        listed = json.loads(options.registered.read_text(encoding="utf-8"))
+        part, targets, seed = (listed["draw"][key] for key in ("families", "targets", "seed"))
+        entries = listed["cells"]
+    return {cell.name: cell for cell in draw_cells(part, families.GROUPS[part], targets, seed)}, entries
+
+
+def remaining(options: argparse.Namespace) -> Todo:
     """Those that remain with their seeds: registered ones in their order, others the shortest first (when the time is
     up, few are lost on their way)."""
     files = [*options.done, *sorted(options.out.glob("cells-*.jsonl"))]
     done = {json.loads(line)["name"] for path in files for line in path.read_text().splitlines()}
-    if options.registered is None:
-        drawn = draw_cells("calibration", families.CALIBRATION, options.targets, options.seed)
-        return [(cell, SEEDS) for cell in sorted(drawn, key=work_of) if cell.name not in done]
-    listed = json.loads(options.registered.read_text(encoding="utf-8"))
-    known = draw_cells("test", families.TEST, listed["draw"]["targets"], listed["draw"]["seed"])
-    by_name = {cell.name: cell for cell in known}
-    return [(by_name[entry["name"]], entry["seeds"]) for entry in listed["cells"] if entry["name"] not in done]
+    cells, entries = drawn(options)
+    shortest = [(cell.name, SEEDS) for cell in sorted(cells.values(), key=work_of)]
+    listed = shortest if options.registered is None else [(entry["name"], entry["seeds"]) for entry in entries]
+    return [(name, seeds) for name, seeds in listed if name not in done]
 
 
 def work_of(cell: Cell) -> float:
@@ -85,13 +93,14 @@ def work_of(cell: Cell) -> float:
 
 def work(
     number: int,
-    todo: list[tuple[Cell, int]],
+    todo: Todo,
     options: argparse.Namespace,
     taken: Any,
     began: float,
     made: dict[str, Any],
 ) -> None:
     torch.set_num_threads(1)
+    cells, _ = drawn(options)
     with open(options.out / f"cells-{number}.jsonl", "a", encoding="utf-8") as file:
         while True:
             with taken.get_lock():
@@ -99,13 +108,15 @@ def work(
             if mine >= len(todo):
                 return
             start = time.time()
+            name, seeds = todo[mine]
             try:
-                record = train(*todo[mine], options.device) | {"seconds": round(time.time() - start, 2), "made": made}
+                found = train(cells[name], seeds, options.device)
             except Exception:  # a cell that fails is named and left out; a broken GPU context needs a new process
-                print(f"{time.time() - began:.1f} s: {todo[mine][0].to_json()} failed", flush=True)
+                print(f"{time.time() - began:.1f} s: {cells[name].to_json()} failed", flush=True)
                 traceback.print_exc()
                 return
-            file.write(json.dumps(record) + "\n")
+            record = found | {"seconds": round(time.time() - start, 2), "made": made}
+            file.write(json.dumps(record, separators=(",", ":")) + "\n")
             file.flush()
 
 

@@ -4,9 +4,10 @@ python benchmarks/forecast_floors.py results/forecast/floors.jsonl --cells resul
 python benchmarks/forecast_floors.py results/forecast/floors.jsonl --part test --targets 9 --seed 1
 python benchmarks/forecast_floors.py results/forecast/plan_floors.jsonl --part plan
 python benchmarks/forecast_floors.py results/forecast/NAME_floors.jsonl --part test --targets 27 --seed 1
+python benchmarks/forecast_floors.py results/forecast/NAME_floors.jsonl --part later --targets 132 --most-flops 4e11
 
-The first three (and `third_floors.jsonl`) are of cells that the model is calibrated on; the last is what a registration
-is made from.
+The first three (and `third_floors.jsonl`) are of cells that the model is calibrated on; the last two are what a
+registration is made from. `--most-flops` leaves out cells whose four seeds take more, before anything is known of them.
 """
 
 import argparse
@@ -20,17 +21,19 @@ import torch
 
 from forecast_plan import TESTS
 from forecast_plan import cells as plan_cells
-from infoflow.forecasts import families
+from infoflow.forecasts import families, flops
 from infoflow.forecasts.cells import Cell, draw_cells
+from infoflow.forecasts.pilots import SEEDS
 from infoflow.forecasts.quantities import find_floors
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
-    parser.add_argument("--part", choices=("calibration", "test", "plan"), default="calibration")
+    parser.add_argument("--part", choices=(*families.GROUPS, "plan"), default="calibration")
     parser.add_argument("--targets", type=int, default=48)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--most-flops", type=float, help="Only cells whose four seeds take at most so many.")
     parser.add_argument("--cells", type=Path, help="Only those that this file names.")
     parser.add_argument("--share", default="0/1", help="2/3: of three processes side by side, this is number 2.")
     parser.add_argument("--seconds", type=float, default=1e9, help="Stop after so much processor time.")
@@ -40,7 +43,8 @@ def main() -> None:
     number, of = map(int, options.share.split("/"))
     done = names(options.out) if options.out.exists() else set()
     kept = names(options.cells) if options.cells else None
-    cells = [cell for cell in drawn(options.part, options.targets, options.seed) if kept is None or cell.name in kept]
+    cells = drawn(options.part, options.targets, options.seed, options.most_flops)
+    cells = [cell for cell in cells if kept is None or cell.name in kept]
     with open(options.out, "a", encoding="utf-8") as file:
         for cell in [cell for cell in cells[number::of] if cell.name not in done]:
             if time.process_time() > options.seconds:
@@ -53,11 +57,15 @@ def names(path: Path) -> set[str]:
     return {json.loads(line)["name"] for line in path.read_text(encoding="utf-8").splitlines()}
 
 
-def drawn(part: str, targets: int, seed: int) -> list[Cell]:
+def drawn(part: str, targets: int, seed: int, most_flops: float | None = None) -> list[Cell]:
     if part == "plan":
         return plan_cells(TESTS["plan"])
-    chosen = families.CALIBRATION if part == "calibration" else families.TEST
-    return draw_cells(part, chosen, targets, seed)
+    cells = draw_cells(part, families.GROUPS[part], targets, seed)
+    return [cell for cell in cells if most_flops is None or training_flops(cell, SEEDS) <= most_flops]
+
+
+def training_flops(cell: Cell, seeds: int) -> float:
+    return seeds * flops.training(cell.arch, cell.target.dim, cell.T, cell.recipe, cell.target.outputs)
 
 
 def record(cell: Cell, device: str) -> dict[str, Any]:

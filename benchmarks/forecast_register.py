@@ -1,12 +1,12 @@
 """Write down forecasts of test cells before any of them is trained.
 
     python benchmarks/forecast_floors.py results/forecast/NAME_floors.jsonl --part test --targets 27 --seed 1
-    python benchmarks/forecast_register.py NAME --targets 27 --seed 1
+    python benchmarks/forecast_register.py NAME --part test --targets 27 --seed 1 [--most-flops 4e11]
 
 writes results/forecast/NAME.json: each cell with its forecast from theory alone, how many seeds it gets (16 where two
 kinds of seeds are forecast), and the order in which cells are trained: least floating-point operations first, so that
 what a small machine can train is a fixed beginning of the list and not a choice. NAME_calibration.json beside it is
-what the forecasts were made with.
+what the forecasts were made with, unless an earlier registration has the same: then `calibrated_in` names that one.
 
     python benchmarks/forecast_register.py NAME --again OTHER
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from forecast_calibrate import lines
-from forecast_floors import drawn
+from forecast_floors import drawn, training_flops
 from infoflow.files import write_json, write_text
 from infoflow.forecasts import flops
 from infoflow.forecasts.cells import Cell
@@ -41,7 +41,7 @@ def entry(cell: Cell, row: dict[str, Any], seeds: int | None = None) -> dict[str
     made = from_floors(floors, cell.target, cell.arch, cell.T, cell.recipe)
     mixed = 0 < made.parts.luck.share < 1 and cell.recipe.total_steps <= 10_000
     seeds = seeds or (MIXED_SEEDS if mixed else SEEDS)
-    cost = seeds * flops.training(cell.arch, cell.target.dim, cell.T, cell.recipe, cell.target.outputs)
+    cost = training_flops(cell, seeds)
     parts = made.parts
     return cell.to_json() | {
         "nmse": float(f"{made.nmse:.4g}"), "low": float(f"{made.low:.4g}"), "high": float(f"{made.high:.4g}"),
@@ -55,17 +55,21 @@ def entry(cell: Cell, row: dict[str, Any], seeds: int | None = None) -> dict[str
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("name")
+    parser.add_argument("--part", choices=("test", "later"), default="test")
     parser.add_argument("--targets", type=int, default=27)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--most-flops", type=float, help="As the floors were found with.")
     parser.add_argument("--again", metavar="OTHER", help="The registration whose untrained cells are forecast again.")
     options = parser.parse_args()
-    draw, others, seeds = {"families": "families.TEST", "targets": options.targets, "seed": options.seed}, {}, {}
+    draw = {"families": options.part, "targets": options.targets, "seed": options.seed}
+    draw |= {"most_flops": options.most_flops} if options.most_flops else {}
+    others, seeds = {}, {}
     if options.again:
         other = json.loads((FOLDER / f"{options.again}.json").read_text())
         draw, others = other["draw"], {"trained_in": options.again}
         done = {row["name"] for row in lines(FOLDER / f"{options.again}.jsonl")}
         seeds = {cell["name"]: cell["seeds"] for cell in other["cells"] if cell["name"] not in done}
-    cells = {cell.name: cell for cell in drawn("test", draw["targets"], draw["seed"])}
+    cells = {cell.name: cell for cell in drawn(draw["families"], draw["targets"], draw["seed"], draw.get("most_flops"))}
     rows = lines(FOLDER / f"{options.name}_floors.jsonl")
     if {row["name"] for row in rows} != set(cells):
         raise SystemExit(
@@ -75,6 +79,9 @@ def main() -> None:
     entries = [entry(cells[row["name"]], row, seeds.get(row["name"])) for row in chosen]
     entries.sort(key=lambda found: (found["training_flops"], found["name"]))
     calibration = shipped()
+    before = [path for path in sorted(FOLDER.glob("*_calibration.json")) if path.read_text() == calibration]
+    if before:
+        others["calibrated_in"] = before[0].name.removesuffix("_calibration.json")
     payload = {
         "provenance": provenance(),
         "what": "forecasts from theory alone; no cell of this list had been trained when this file was committed",
@@ -85,7 +92,8 @@ def main() -> None:
         "calibration_sha256": hashlib.sha256(calibration.encode()).hexdigest(),
         "cells": entries,
     }
-    write_text(FOLDER / f"{options.name}_calibration.json", calibration)
+    if not before:
+        write_text(FOLDER / f"{options.name}_calibration.json", calibration)
     write_json(FOLDER / f"{options.name}.json", payload)
     print(f"{len(entries)} cells registered")
 

@@ -1,7 +1,8 @@
 """The families of targets on which forecasts are calibrated and tested, split before anything was fitted.
 
 A family is a way to draw a target from a random generator. Some are named targets of the house, some are what a user
-would write: ranges, quadratic scores, products, mixed arities, other input laws. Calibration and test share no family.
+would write: ranges, quadratic scores, products, mixed arities, other input laws. No two of the groups share a family.
+LATER was written after the fourth version of the forecast: terms, outer maps and scores that no version had met.
 """
 
 from collections.abc import Callable
@@ -9,7 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from infoflow.targets import Extremum, Polynomial, Target, TreeScore, named
+import torch
+
+from infoflow.targets import Extremum, KthLargest, Polynomial, Target, TreeScore, named
 from infoflow.targets.score import Edge
 
 
@@ -133,6 +136,95 @@ def weighted_maxima(rng: np.random.Generator) -> Drawn:
     return Drawn(Target.sum(*terms, spelling=f"weighted_maxima:D={D},d={d},seed={seed}"), D)
 
 
+def value_at_argmax(rng: np.random.Generator) -> Drawn:
+    return Drawn(named.value_at_argmax(int(rng.integers(2, 6))), 1)
+
+
+def closest_pair(rng: np.random.Generator) -> Drawn:
+    return Drawn(named.closest_pair(int(rng.integers(1, 5))), 1)
+
+
+def recall(rng: np.random.Generator) -> Drawn:
+    return Drawn(named.recall(int(rng.integers(1, 5)), int(rng.integers(1, 3))), 1, True)
+
+
+def after_match(rng: np.random.Generator) -> Drawn:
+    return Drawn(named.after_match(int(rng.integers(1, 4))), 2, True)
+
+
+def pair_ranges(rng: np.random.Generator) -> Drawn:
+    """max_{s,t} x(s)'A x(t) - min_{s,t} x(s)'A x(t), normal tokens."""
+    d, seed = int(rng.integers(2, 5)), _seed(rng)
+    score = TreeScore.bilinear(np.random.default_rng(seed).standard_normal((d, d)))
+    terms = (Extremum(score, "max"), Extremum(score, "min"))
+    outer = Polynomial.linear(np.array([[1.0, -1.0]]))
+    return Drawn(Target(terms, outer, d, f"pair_ranges:d={d},seed={seed}", sampler="normal"), 2)
+
+
+def squared_difference(rng: np.random.Generator) -> Drawn:
+    """(max_t a'x(t) - max_t b'x(t))^2, normal tokens: an even function of a difference."""
+    d, seed = int(rng.integers(1, 5)), _seed(rng)
+    terms = tuple(Extremum(TreeScore.linear(a)) for a in np.random.default_rng(seed).standard_normal((2, d)))
+    outer = Polynomial(np.array([[2, 0], [1, 1], [0, 2]]), np.array([[1.0, -2.0, 1.0]]))
+    return Drawn(Target(terms, outer, d, f"squared_difference:d={d},seed={seed}", sampler="normal"), 2)
+
+
+def envelope(rng: np.random.Generator) -> Drawn:
+    """All d coordinatewise maxima as d outputs, uniform tokens on the box."""
+    d = int(rng.integers(2, 6))
+    terms = tuple(Extremum(TreeScore.linear(unit)) for unit in np.eye(d))
+    return Drawn(Target(terms, Polynomial.identity(d), d, f"envelope:d={d}"), d)
+
+
+def cubic_maxima(rng: np.random.Generator) -> Drawn:
+    """sum_i max_t sum_j (c_ij x_j(t)^3 + b_ij x_j(t)) on the box: scores that rise and fall."""
+    D, d, seed = int(rng.integers(1, 4)), int(rng.integers(1, 4)), _seed(rng)
+    draw, powers = np.random.default_rng(seed), np.concatenate([3 * np.eye(d, dtype=int), np.eye(d, dtype=int)])
+    scores = [np.concatenate([2 * draw.standard_normal(d), draw.standard_normal(d)])[None] for _ in range(D)]
+    terms = [Extremum(TreeScore((Polynomial(powers, coefficients),), (), d)) for coefficients in scores]
+    return Drawn(Target.sum(*terms, spelling=f"cubic_maxima:D={D},d={d},seed={seed}"), D)
+
+
+def gap(rng: np.random.Generator) -> Drawn:
+    """The largest first coordinate less the k-th largest, uniform tokens on the unit cube."""
+    k, d = int(rng.integers(2, 5)), int(rng.integers(1, 3))
+    terms = (KthLargest(1, np.eye(d)[0]), KthLargest(k, np.eye(d)[0]))
+    outer = Polynomial.linear(np.array([[1.0, -1.0]]))
+    return Drawn(Target(terms, outer, d, f"gap:k={k},d={d}", domain=(0.0, 1.0)), k)
+
+
+def minimax(rng: np.random.Generator) -> Drawn:
+    """max_s min_t x(s)'A x(t), normal tokens, as a function of the whole sequence: its parts are not told."""
+    d, seed = int(rng.integers(1, 5)), _seed(rng)
+    A = torch.from_numpy(np.random.default_rng(seed).standard_normal((d, d)))
+
+    def worst_partner(X: torch.Tensor) -> torch.Tensor:
+        return (X @ A.to(X) @ X.transpose(-1, -2)).amin(-1).amax(-1)
+
+    return Drawn(named.function(worst_partner, d, name=f"minimax:d={d},seed={seed}", sampler="normal"), 1)
+
+
+def wave(rng: np.random.Generator) -> Drawn:
+    """max_t sin(3 a'x(t)) cos(b'x(t)), normal tokens: a score of one's own that is no polynomial."""
+    d, seed = int(rng.integers(1, 4)), _seed(rng)
+    a, b = torch.from_numpy(np.random.default_rng(seed).standard_normal((2, d)))
+
+    def score(x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(3.0 * x[..., 0, :] @ a.to(x)) * torch.cos(x[..., 0, :] @ b.to(x))
+
+    return Drawn(named.function(score, d, 1, "max", name=f"wave:d={d},seed={seed}", sampler="normal"), 1)
+
+
+def scatter(rng: np.random.Generator) -> Drawn:
+    """The mean squared distance of the tokens from their mean, as a function of the whole sequence: no extremum."""
+    d = int(rng.integers(1, 5))
+
+    def spread(X: torch.Tensor) -> torch.Tensor:
+        return (X - X.mean(-2, keepdim=True)).square().mean(-2).sum(-1)
+
+    return Drawn(named.function(spread, d, name=f"scatter:d={d}", sampler="normal"), 1)
+
+
 Family = Callable[[np.random.Generator], Drawn]
 CALIBRATION: tuple[Family, ...] = (
     sum_of_maxima,
@@ -155,6 +247,21 @@ TEST: tuple[Family, ...] = (
     low_rank_pairs,
     weighted_maxima,
 )
+LATER: tuple[Family, ...] = (
+    value_at_argmax,
+    closest_pair,
+    recall,
+    after_match,
+    pair_ranges,
+    squared_difference,
+    envelope,
+    cubic_maxima,
+    gap,
+    minimax,
+    wave,
+    scatter,
+)
+GROUPS: dict[str, tuple[Family, ...]] = {"calibration": CALIBRATION, "test": TEST, "later": LATER}
 
 
 def _seed(rng: np.random.Generator) -> int:

@@ -58,17 +58,13 @@ class Trained:
 def read(folder: Path, name: str) -> tuple[dict[str, Any], list[Trained]]:
     """The registration, and those of its cells that the folder holds trained, in the registered order."""
     listed = json_of(folder / f"{name}.json", "registered forecasts")
-    source = listed.get("trained_in", name) if isinstance(listed, dict) else name
-    if not isinstance(source, str) or not source.isidentifier():
-        raise InfoFlowError(
-            f"expected the name of a registration as trained_in in {folder}/{name}.json, got {source!r}."
-        )
-    trained = folder / f"{source}.jsonl"
+    trained = folder / f"{_other(listed, 'trained_in', folder, name)}.jsonl"
     lines = _lines(trained, "trained cells") if trained.exists() else []
     try:
         rows = {row["name"]: row for row in lines}
-        count, seed = integer("targets", listed["draw"]["targets"], 1, MOST_TARGETS), listed["draw"]["seed"]
-        cells = {cell.name: cell for cell in draw_cells("test", families.TEST, count, integer("seed", seed, 0))}
+        part, count, seed = (listed["draw"][key] for key in ("families", "targets", "seed"))
+        count, seed = integer("targets", count, 1, MOST_TARGETS), integer("seed", seed, 0)
+        cells = {cell.name: cell for cell in draw_cells(part, families.GROUPS[part], count, seed)}
         found = [Trained(name, cells[entry["name"]], entry, rows[entry["name"]])
                  for entry in listed["cells"] if entry["name"] in rows]  # fmt: skip
     except (KeyError, TypeError) as error:
@@ -76,6 +72,14 @@ def read(folder: Path, name: str) -> tuple[dict[str, Any], list[Trained]]:
             f"expected registered forecasts in {folder}/{name}.json, got one without {error}."
         ) from None
     return listed, found
+
+
+def _other(listed: Any, key: str, folder: Path, name: str) -> str:
+    """The registration that holds what this one shares with it: itself, unless it names another."""
+    source = listed.get(key, name) if isinstance(listed, dict) else name
+    if not isinstance(source, str) or not source.isidentifier():
+        raise InfoFlowError(f"expected the name of a registration as {key} in {folder}/{name}.json, got {source!r}.")
+    return source
 
 
 def _lines(path: Path, what: str) -> list[dict[str, Any]]:
@@ -176,8 +180,10 @@ def _floors(folder: Path, name: str) -> dict[str, Floors]:
 
 
 def _calibration(folder: Path, name: str) -> str:
-    """What the registered forecasts were made with, which stands beside them."""
-    return text(folder / f"{name}_calibration.json", "the calibration of a registration")
+    """What the registered forecasts were made with, which stands beside them or beside those of an earlier one."""
+    listed = json_of(folder / f"{name}.json", "registered forecasts")
+    source = _other(listed, "calibrated_in", folder, name)
+    return text(folder / f"{source}_calibration.json", "the calibration of a registration")
 
 
 def _known(folder: Path, found: list[Trained]) -> list[tuple[Trained, Floors, str]]:
