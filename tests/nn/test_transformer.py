@@ -9,6 +9,7 @@ from torch import nn
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.nn import States, Transformer, TransformerConfig
+from infoflow.nn.transformer import BUSY, FEWEST, pieces, product
 
 
 def random_network(config, stack=(), seed=0, dtype=torch.float64):
@@ -202,3 +203,26 @@ def test_initialisation_law_and_reproducibility():
     bound = 100**-0.5
     assert 0.99 * bound < one.attentions[0].output.abs().max() <= bound
     assert one.readout.maps[0].bias.abs().max() <= bound
+
+
+@given(st.integers(1, 600), st.integers(1, 40_000))
+def test_pieces_divide_the_rows_and_are_neither_too_many_nor_too_small(models, rows):
+    count = pieces(models, rows)
+    assert rows % count == 0
+    assert count == 1 or (rows // count >= FEWEST and models * (count - 1) < BUSY)
+
+
+def test_a_few_models_keep_a_gpu_busy():
+    assert pieces(4, 256 * 24) * 4 >= 256
+    assert pieces(512, 256 * 24) == 1
+
+
+def test_a_product_in_pieces_is_the_product():
+    """Values and both gradients, float64."""
+    found = []
+    for count in (1, 4):
+        rows, weight = inputs(3, 12, 5).requires_grad_(), inputs(3, 5, 2, seed=2).requires_grad_()
+        made = product(rows, weight, count)
+        found.append((made, *torch.autograd.grad((made**3).sum(), [rows, weight])))
+    for whole, parted in zip(*found, strict=True):
+        torch.testing.assert_close(parted, whole, rtol=1e-12, atol=1e-12)

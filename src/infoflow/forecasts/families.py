@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-
 import torch
 
 from infoflow.targets import Extremum, KthLargest, Polynomial, Target, TreeScore, named

@@ -10,6 +10,7 @@ model axes (`stack`): a stack of M models runs in one pass, X is then (M, B, T, 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -45,20 +46,47 @@ class States:
     readout: Tensor | None = None  # what the read-out block sees
 
 
+BUSY = 512  # small products at a time that keep a large GPU busy: four for each of its processors
+FEWEST = 64  # rows of a product: below, calling it costs more than it does
+
+
 def project(
     x: Float[Tensor, "... inputs"], weight: Float[Tensor, "... outputs inputs"], bias: Tensor | None = None
 ) -> Float[Tensor, "... outputs"]:
     """x (*stack, .., inputs) times weight (*stack, outputs, inputs): one product per model, over all its rows at once.
 
     A broadcast product would treat every sequence as a product of its own: it copies the weights of a stack for each,
-    and forms the weights' gradient once for each before it adds them up.
+    and forms the weights' gradient once for each before it adds them up. On a GPU a few models are too few products:
+    theirs are cut into pieces.
     """
     stack = weight.ndim - 2
     if not stack:
         return nn.functional.linear(x, weight, bias)
     rows, turned = x.flatten(stack, -2), weight.transpose(-1, -2)
-    y = rows @ turned if bias is None else rows @ turned + bias.unsqueeze(-2)
-    return y.view(*x.shape[:-1], weight.shape[-2])
+    count = pieces(weight.shape[:-2].numel(), rows.shape[-2]) if x.device.type == "cuda" else 1
+    y = product(rows, turned, count)
+    return (y if bias is None else y + bias.unsqueeze(-2)).view(*x.shape[:-1], weight.shape[-2])
+
+
+def product(
+    rows: Float[Tensor, "*stack rows inputs"], weight: Float[Tensor, "*stack inputs outputs"], count: int
+) -> Float[Tensor, "*stack rows outputs"]:
+    """rows times weight, for every model as `count` products of as many rows each; they divide the rows.
+
+    Its backward pass is why: the gradient of the weights is a sum over all rows with a result of a few numbers, which
+    a GPU gives to a single one of its processors. In pieces, many do it, and their sums are added up.
+    """
+    if count == 1:
+        return rows @ weight
+    made: Tensor = rows.unflatten(-2, (count, -1)) @ weight.unsqueeze(-3)
+    return made.flatten(-3, -2)
+
+
+@lru_cache(maxsize=1024)
+def pieces(models: int, rows: int) -> int:
+    """Into how many equal pieces the rows of each model's products are cut: about BUSY products in all."""
+    most = min(-(-BUSY // models), rows // FEWEST)
+    return max((count for count in range(1, most + 1) if rows % count == 0), default=1)
 
 
 class Linear(nn.Module):

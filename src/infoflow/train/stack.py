@@ -19,6 +19,7 @@ from infoflow.train.run import Run
 from infoflow.train.task import Data
 
 BETAS, EPS = (0.9, 0.999), 1e-8  # AdamW's usual constants
+BUSY_MODELS = 16  # whose batches together keep a GPU busy: fewer are measured on more samples at a time
 
 
 @dataclass
@@ -100,8 +101,10 @@ class Stack:
 
     @torch.no_grad()
     def measure(self, data: Data, batch: int) -> dict[str, Float[Tensor, " M"]]:
-        """Every metric of every model over the validation set, in float64."""
+        """Every metric of every model over the validation set, in float64; a GPU takes more samples of few models."""
         M = len(self.runs)
+        if self.weights.device.type == "cuda":
+            batch *= max(1, BUSY_MODELS // M)
         totals: dict[str, Tensor] = {}
         counts: dict[str, int] = {}
         parts = (data.x_validation.split(batch, 1), data.y_validation.split(batch, 1))
