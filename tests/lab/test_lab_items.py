@@ -94,6 +94,19 @@ def test_younger_fields_leave_old_keys_alone() -> None:
     assert (config.residual, config.encoder_activation, config.activation) == (False, "relu", "gelu")
 
 
+@pytest.mark.parametrize(
+    ("lengths", "words"),
+    [((12, 64), " (T=16, 24, 32, 48 not run)"), ((48, 64), ""), ((64,), ""), ((10, 16), " (T=12 not run)")],
+)
+def test_table12_names_the_lengths_below_that_were_not_run(lengths: tuple[int, ...], words: str) -> None:
+    """The error may pass there already; a length alone says nothing of those below."""
+    from infoflow.lab.papers.infoflow.table12.item import _remarks
+
+    common = {"target": "triangle", "size": "a", "encoder": "linear", "label std": 1.0, "exponent (lower)": "0"}
+    (said,) = _remarks([{**common, "T": T, "mean": 0.9 if lengths[-1] == T else 0.4} for T in lengths])
+    assert f"passes 0.8 at T={lengths[-1]}{words}, where" in said
+
+
 def test_table12_draws_what_was_asked(tmp_path: Path) -> None:
     """Its parts may leave one side of the figure empty, which has no logarithm."""
     from infoflow.lab.papers.infoflow.table12.item import _figure
@@ -108,6 +121,9 @@ def test_table12_draws_what_was_asked(tmp_path: Path) -> None:
         assert [(float(x), float(y)) for x, y in right.collections[-1].get_offsets()] == [(0.07, 0.5)]
     assert not alone.axes[0].lines
     assert [line.get_ydata().tolist() for line in both.axes[0].lines] == [[0.5], [0.4]]  # ours, the paper's
+    rows = [{**row, "target": "triangle", "T": T, "encoder": e} for e, T in (("linear", 16), ("two-layer", 12))]
+    broken = _figure([*rows, {**rows[1], "T": 24}]).axes[0].lines[1]
+    assert [value == value for value in broken.get_ydata()] == [True, False, True]  # no line past a length not run
 
 
 @pytest.mark.parametrize(

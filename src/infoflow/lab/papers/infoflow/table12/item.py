@@ -185,9 +185,10 @@ def _remarks(rows: list[dict[str, Any]]) -> list[str]:
         if failing:
             first = [r for r in chosen if r["target"] == "triangle" and r["T"] == min(failing)]
             said.append(
-                f"{encoder} encoder: NMSE passes {FAILS} at T={min(failing)}, where the framework's exponent with the "
-                f"proved count is {', '.join(sorted({r['exponent (lower)'] for r in first}))}: the law does not "
-                "explain the failure there"
+                f"{encoder} encoder: NMSE passes {FAILS} at T={min(failing)}{_skipped(chosen, min(failing))}, where "
+                "the framework's exponent with the proved count is "
+                f"{', '.join(sorted({r['exponent (lower)'] for r in first}))}: the law does not explain the failure "
+                "there"
             )
         pairs = [row for row in chosen if row["target"] == "pair"]
         for row in chosen:
@@ -202,6 +203,14 @@ def _remarks(rows: list[dict[str, Any]]) -> list[str]:
     return said
 
 
+def _skipped(rows: list[dict[str, Any]], T: int) -> str:
+    """The lengths just below T that the rows lack: the error may pass there already."""
+    run = {row["T"] for row in rows if row["target"] == "triangle"}
+    below = max((length for length in run if length < T), default=0)
+    left = [str(length) for length in LENGTHS if below < length < T]
+    return f" (T={', '.join(left)} not run)" if below and left else ""
+
+
 def _exponent(first: Run, count: Any) -> str:
     target, arch, T = first.regression()
     return str(predict(target, arch.with_(width=None), T=T, count=count).counting.exponent)
@@ -212,13 +221,16 @@ def _figure(rows: list[dict[str, Any]]) -> Any:
 
     figure, (left, right) = style.figure(9.0, 3.6, 1, 2)
     encoders = list(dict.fromkeys(row["encoder"] for row in rows))
+    lengths = sorted({row["T"] for row in rows if row["target"] == "triangle"})
     for position, size in enumerate(SIZES):
         colour = style.COLOURS[position]
         for encoder in encoders:
             chosen = [r for r in rows if (r["target"], r["size"], r["encoder"]) == ("triangle", size, encoder)]
             look = {"color": colour, "ls": "-" if encoder == "two-layer" else "--", "marker": "o", "ms": 3}
             if chosen:
-                left.plot([r["T"] for r in chosen], [r["mean"] for r in chosen], label=f"{size}, {encoder}", **look)
+                found = {r["T"]: r["mean"] for r in chosen}
+                values = [found.get(T, np.nan) for T in lengths]  # no line past a length that was not run
+                left.plot(lengths, values, label=f"{size}, {encoder}", **look)
         known = {r["T"]: r["paper"] for r in rows if r["size"] == size and r["paper"] is not None}
         if known:
             left.plot(list(known), list(known.values()), ls=":", marker="x", color=colour, label=f"{size}, paper")
