@@ -117,8 +117,8 @@ def write_json(path: str | Path, payload: Any) -> Path:
 
 
 def write_record(path: str | Path, fields: dict[str, Any]) -> Path:
-    """A field a line: what is kept a thousand times over, short and still readable."""
-    lines = [f" {json.dumps(name)}: {json.dumps(value)}" for name, value in fields.items()]
+    """A field a line, values without spaces: what is kept a thousand times over, short and still readable."""
+    lines = [f" {json.dumps(name)}: {json.dumps(value, separators=(',', ':'))}" for name, value in fields.items()]
     return write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
