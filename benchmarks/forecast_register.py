@@ -55,7 +55,7 @@ def entry(cell: Cell, row: dict[str, Any], seeds: int | None = None) -> dict[str
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("name")
-    parser.add_argument("--part", choices=("test", "later"), default="test")
+    parser.add_argument("--part", choices=("test", "later", "further"), default="test")
     parser.add_argument("--targets", type=int, default=27)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--most-flops", type=float, help="As the floors were found with.")

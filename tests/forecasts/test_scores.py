@@ -58,7 +58,7 @@ def registration(folder: Path, trained: int) -> None:
         rows.append(cell.to_json() | {name: [run] * 4 for name in ("full", "pilot_0.05", "pilot_0.017")})
         floors.append({"name": cell.name, "ends": [nmse, nmse], "ways": [nmse, nmse], "aimed": nmse, "sharpened": nmse,
                        "missed": [], "seconds": 1.0})  # fmt: skip
-    payload = {"draw": {"targets": 9, "seed": 1}, "cells": entries}
+    payload = {"draw": {"families": "test", "targets": 9, "seed": 1}, "cells": entries}
     (folder / "registered.json").write_text(json.dumps(payload))
     (folder / "registered.jsonl").write_text("\n".join(map(json.dumps, rows[:trained])))
     (folder / "registered_floors.jsonl").write_text("\n".join(map(json.dumps, floors)))

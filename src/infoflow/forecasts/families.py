@@ -2,16 +2,18 @@
 
 A family is a way to draw a target from a random generator. Some are named targets of the house, some are what a user
 would write: ranges, quadratic scores, products, mixed arities, other input laws. No two of the groups share a family.
-LATER was written after the fourth version of the forecast: terms, outer maps and scores that no version had met.
+LATER was written after the fourth version of the forecast: terms, outer maps and scores that no version had met; and
+FURTHER after the fifth, which has learnt from the families of LATER.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import log
 
 import numpy as np
 import torch
 
-from infoflow.targets import Extremum, KthLargest, Polynomial, Target, TreeScore, named
+from infoflow.targets import Extremum, KthLargest, Polynomial, Target, TreeScore, ValueAtExtremum, named
 from infoflow.targets.score import Edge
 
 
@@ -224,6 +226,131 @@ def scatter(rng: np.random.Generator) -> Drawn:
     return Drawn(named.function(spread, d, name=f"scatter:d={d}", sampler="normal"), 1)
 
 
+def soft_maximum(rng: np.random.Generator) -> Drawn:
+    """log mean_t exp(4 a'x(t)) / 4, |a| = 1, normal tokens: a maximum that is not sharp."""
+    d, seed = int(rng.integers(1, 6)), _seed(rng)
+    direction = np.random.default_rng(seed).standard_normal(d)
+    a = torch.from_numpy(4.0 * direction / np.linalg.norm(direction))
+
+    def softest(X: torch.Tensor) -> torch.Tensor:
+        return ((X @ a.to(X)).logsumexp(-1) - log(X.shape[-2])) / 4.0
+
+    return Drawn(named.function(softest, d, name=f"soft_maximum:d={d},seed={seed}", sampler="normal"), 1)
+
+
+def middle(rng: np.random.Generator) -> Drawn:
+    """The median of the first coordinate, uniform tokens on the box, as a function of the whole sequence."""
+    d = int(rng.integers(1, 4))
+
+    def median(X: torch.Tensor) -> torch.Tensor:
+        return X[..., 0].quantile(0.5, dim=-1)
+
+    return Drawn(named.function(median, d, name=f"middle:d={d}"), 1)
+
+
+def values_of_two(rng: np.random.Generator) -> Drawn:
+    """<read(x(s)), read(x(t))> at s = argmax x_1 and t = argmin x_1, read drops x_1: uniform tokens on the box."""
+    d = int(rng.integers(2, 4))
+    score = TreeScore.linear(np.eye(d)[0])
+    read = Polynomial.linear(np.eye(d)[1:])
+    terms = tuple(ValueAtExtremum(Extremum(score, kind), read, name=kind) for kind in ("max", "min"))
+    k = d - 1
+    powers = np.concatenate([np.eye(k, dtype=int), np.eye(k, dtype=int)], 1)
+    return Drawn(Target(terms, Polynomial(powers, np.ones((1, k))), d, f"values_of_two:d={d}"), 2)
+
+
+def share_above(rng: np.random.Generator) -> Drawn:
+    """The share of tokens with a'x(t) > 1/2, |a| = 1, normal tokens: a count, no extremum and not continuous."""
+    d, seed = int(rng.integers(1, 6)), _seed(rng)
+    direction = np.random.default_rng(seed).standard_normal(d)
+    a = torch.from_numpy(direction / np.linalg.norm(direction))
+
+    def share(X: torch.Tensor) -> torch.Tensor:
+        return (X @ a.to(X) > 0.5).to(X.dtype).mean(-1)
+
+    return Drawn(named.function(share, d, name=f"share_above:d={d},seed={seed}", sampler="normal"), 1)
+
+
+def best_match(rng: np.random.Generator) -> Drawn:
+    """max over s != t of the cosine of x(s) and x(t), normal tokens: a score of pairs that is no polynomial."""
+    d = int(rng.integers(2, 5))
+
+    def cosine(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cosine_similarity(x[..., 0, :], x[..., 1, :], dim=-1)
+
+    return Drawn(named.function(cosine, d, 2, "max", distinct=True, name=f"best_match:d={d}", sampler="normal"), 1)
+
+
+def nearest_to_points(rng: np.random.Generator) -> Drawn:
+    """(min_t |x(t) - p|^2) (min_t |x(t) - q|^2), two points of the box, uniform tokens: a product of two retrievals."""
+    d, seed = int(rng.integers(1, 4)), _seed(rng)
+    terms = []
+    for p in np.random.default_rng(seed).uniform(-0.8, 0.8, (2, d)):
+        square = Polynomial.quadratic(np.eye(d), -2 * p, float(p @ p))
+        terms.append(Extremum(TreeScore((square,), (), d), "min"))
+    outer = Polynomial(np.array([[1, 1]]), np.array([[1.0]]))
+    return Drawn(Target(tuple(terms), outer, d, f"nearest_to_points:d={d},seed={seed}"), 2)
+
+
+def mean_distance(rng: np.random.Generator) -> Drawn:
+    """The mean over pairs of |x(s) - x(t)|, normal tokens: every token meets every other, and none wins."""
+    d = int(rng.integers(1, 4))
+
+    def mean(X: torch.Tensor) -> torch.Tensor:
+        return (X[..., :, None, :] - X[..., None, :, :]).square().sum(-1).add(1e-12).sqrt().mean((-1, -2))
+
+    return Drawn(named.function(mean, d, name=f"mean_distance:d={d}", sampler="normal"), 1)
+
+
+def largest_step(rng: np.random.Generator) -> Drawn:
+    """max_t |x(t + 1) - x(t)|^2, uniform tokens on the box: neighbours, so positions count."""
+    d = int(rng.integers(1, 4))
+
+    def step(X: torch.Tensor) -> torch.Tensor:
+        return X.diff(dim=-2).square().sum(-1).amax(-1)
+
+    return Drawn(named.function(step, d, name=f"largest_step:d={d}"), 1, True)
+
+
+def last_to_others(rng: np.random.Generator) -> Drawn:
+    """max_t x(t)'A x(T), normal tokens: the last token asks all of them."""
+    d, seed = int(rng.integers(1, 5)), _seed(rng)
+    A = torch.from_numpy(np.random.default_rng(seed).standard_normal((d, d)))
+
+    def asked(X: torch.Tensor) -> torch.Tensor:
+        return (X @ A.to(X) @ X[..., -1, :, None])[..., 0].amax(-1)
+
+    return Drawn(named.function(asked, d, name=f"last_to_others:d={d},seed={seed}", sampler="normal"), 1, True)
+
+
+def longest(rng: np.random.Generator) -> Drawn:
+    """max_t |x(t)|_1 + max_t |x(t)|_inf, uniform tokens on the box: scores with corners."""
+    d = int(rng.integers(1, 5))
+
+    def norms(X: torch.Tensor) -> torch.Tensor:
+        return X.abs().sum(-1).amax(-1) + X.abs().amax(-1).amax(-1)
+
+    return Drawn(named.function(norms, d, name=f"longest:d={d}"), 2)
+
+
+def alternating(rng: np.random.Generator) -> Drawn:
+    """sum_i (-1)^i max_t a_i'x(t), uniform tokens on the box: maxima that cancel in the mean."""
+    D, d, seed = int(rng.integers(2, 6)), int(rng.integers(1, 6)), _seed(rng)
+    terms = tuple(Extremum(TreeScore.linear(a)) for a in np.random.default_rng(seed).standard_normal((D, d)))
+    signs = (-1.0) ** np.arange(D)[None]
+    return Drawn(Target(terms, Polynomial.linear(signs), d, f"alternating:D={D},d={d},seed={seed}"), D)
+
+
+def triple_product(rng: np.random.Generator) -> Drawn:
+    """max over three positions of <a, x(r)> <b, x(s)> + <b, x(s)> <c, x(t)>, normal tokens: a path of rank one."""
+    d, seed = int(rng.integers(2, 4)), _seed(rng)
+    a, b, c = np.random.default_rng(seed).standard_normal((3, d))
+    edges = tuple(Edge(u, v, Polynomial.linear(p[None]), Polynomial.linear(q[None]))
+                  for u, v, p, q in ((0, 1, a, b), (2, 1, c, b)))  # fmt: skip
+    score = TreeScore((None, None, None), edges, d)
+    return Drawn(Target.sum(Extremum(score), spelling=f"triple_product:d={d},seed={seed}", sampler="normal"), 2)
+
+
 Family = Callable[[np.random.Generator], Drawn]
 CALIBRATION: tuple[Family, ...] = (
     sum_of_maxima,
@@ -260,7 +387,21 @@ LATER: tuple[Family, ...] = (
     wave,
     scatter,
 )
-GROUPS: dict[str, tuple[Family, ...]] = {"calibration": CALIBRATION, "test": TEST, "later": LATER}
+FURTHER: tuple[Family, ...] = (
+    soft_maximum,
+    middle,
+    values_of_two,
+    share_above,
+    best_match,
+    nearest_to_points,
+    mean_distance,
+    largest_step,
+    last_to_others,
+    longest,
+    alternating,
+    triple_product,
+)
+GROUPS: dict[str, tuple[Family, ...]] = {"calibration": CALIBRATION, "test": TEST, "later": LATER, "further": FURTHER}
 
 
 def _seed(rng: np.random.Generator) -> int:
