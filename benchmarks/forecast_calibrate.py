@@ -3,8 +3,8 @@
     python benchmarks/forecast_calibrate.py        reads results/forecast/, writes benchmarks/results/forecast.json too
 
 Scores are those of models that never saw the target (or the whole family) of the cell they forecast. The cells are
-those of the calibration families, those of the first two registrations that were trained when this was made, and the
-candidates of the first test of `plan --forecast`: once scored, they may teach. The last have no pilots.
+those of the calibration families, those of the first, second and fifth registrations that were trained when this was
+made, and the candidates of the first test of `plan --forecast`: once scored, they may teach. The last have no pilots.
 """
 
 import json
@@ -31,8 +31,8 @@ from infoflow.report.style import save
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "results/forecast"
-CELLS, SCORED, SECOND = (FOLDER / f"{name}.jsonl" for name in ("calibration", "registered", "second"))
-FLOORS = tuple(FOLDER / f"{name}.jsonl" for name in ("floors", "third_floors", "plan_floors"))
+CELLS = tuple(FOLDER / f"{name}.jsonl" for name in ("calibration", "registered", "second", "fifth"))
+FLOORS = tuple(FOLDER / f"{name}.jsonl" for name in ("floors", "third_floors", "fifth_floors", "plan_floors"))
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -40,13 +40,10 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def trained() -> list[tuple[Cell, dict[str, Any]]]:
-    """Cells with what they ended at: `full` and, but for those of the plan, pilots. The second registration's are those
-    that its list begins with, as far as the fourth does not forecast them again."""
-    drawn_cells = (*drawn("calibration", 48, 0), *drawn("test", 9, 1), *drawn("test", 18, 2))
+    """Cells with what they ended at: `full` and, but for those of the plan, pilots."""
+    drawn_cells = (*drawn("calibration", 48, 0), *drawn("test", 9, 1), *drawn("test", 18, 2), *drawn("later", 132, 11))
     cells = {cell.name: cell for cell in drawn_cells}
-    again = FOLDER / "fourth.json"
-    asked = {cell["name"] for cell in json.loads(again.read_text())["cells"]} if again.exists() else set()
-    rows = [row for path in (CELLS, SCORED, SECOND) for row in lines(path) if row["name"] not in asked]
+    rows = [row for path in CELLS for row in lines(path)]
     errors = trained_cells(TESTS["plan"])
     plan = [(cell, {"full": [{"test": error} for error in errors[cell.name]]}) for cell in drawn("plan", 0, 0)]
     return [(cells[row["name"]], row) for row in rows] + plan

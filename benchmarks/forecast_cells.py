@@ -29,6 +29,7 @@ from infoflow.train.fit import Result, fit_many
 
 SEEDS = 4
 PILOTS = (0.05, 0.017)
+WITH_CURVES = ("full", "pilot_0.05")  # that rivals look at
 TEST_SAMPLES, TEST_SEED = 20_000, 987_654_321
 CHUNK = 2_000
 Todo = list[tuple[str, int]]  # names of cells with their numbers of seeds
@@ -130,7 +131,7 @@ def train(cell: Cell, seeds: int, device: str) -> dict[str, Any]:
     y = labels(cell.target, X)
     record: dict[str, Any] = cell.to_json()
     for name, found in results.items():
-        record[name] = [summary(result, X, y) for result in found if result is not None]
+        record[name] = [summary(result, X, y, name in WITH_CURVES) for result in found if result is not None]
     return record
 
 
@@ -139,24 +140,22 @@ def labels(target: Target, X: torch.Tensor) -> torch.Tensor:
     return y.unsqueeze(-1) if y.ndim == 1 else y
 
 
-def summary(result: Result, X: torch.Tensor, y: torch.Tensor) -> dict[str, Any]:
-    """A run in short: its score on the test set, its best and last validation error, its curve to four digits."""
+def summary(result: Result, X: torch.Tensor, y: torch.Tensor, curve: bool) -> dict[str, Any]:
+    """A run in short: its score on the test set, its best validation error, and the curve that led there."""
     network = result.network().to(X.device)
     with torch.no_grad():
         answers = torch.cat([network(part) for part in X.split(CHUNK)]).double()
     answers = answers.unsqueeze(-1) if answers.ndim == 1 else answers
     test = float((answers - y).square().mean() / (y - y.mean(0)).square().mean())
-    curve = [None if value is None else float(f"{value:.4g}") for value in result.curve]
-    return {
-        "seed": result.seed,
-        "test": test,
-        "best": result.best,
-        "final": result.final,
-        "status": result.status,
-        "rollbacks": result.rollbacks,
-        "steps": result.steps,
-        "curve": curve,
-    }
+    record = {"seed": result.seed, "test": short(test, 6), "best": short(result.best, 6), "steps": result.steps}
+    if result.status != "ok":
+        record["status"] = result.status
+    return record | ({"curve": [short(value, 4) for value in result.curve]} if curve else {})
+
+
+def short(value: float | None, digits: int) -> float | None:
+    """To so many digits: a record is read by people, too."""
+    return None if value is None else float(f"{value:.{digits}g}")
 
 
 if __name__ == "__main__":

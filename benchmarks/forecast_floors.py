@@ -4,7 +4,7 @@ python benchmarks/forecast_floors.py results/forecast/floors.jsonl --cells resul
 python benchmarks/forecast_floors.py results/forecast/floors.jsonl --part test --targets 9 --seed 1
 python benchmarks/forecast_floors.py results/forecast/plan_floors.jsonl --part plan
 python benchmarks/forecast_floors.py results/forecast/NAME_floors.jsonl --part test --targets 27 --seed 1
-python benchmarks/forecast_floors.py results/forecast/NAME_floors.jsonl --part later --targets 132 --most-flops 4e11
+python benchmarks/forecast_floors.py results/forecast/NAME_floors.jsonl --part further --targets 60 --most-flops 1.6e12
 
 The first three (and `third_floors.jsonl`) are of cells that the model is calibrated on; the last two are what a
 registration is made from. `--most-flops` leaves out cells whose four seeds take more, before anything is known of them.
@@ -49,7 +49,7 @@ def main() -> None:
         for cell in [cell for cell in cells[number::of] if cell.name not in done]:
             if time.process_time() > options.seconds:
                 break
-            file.write(json.dumps(record(cell, options.device)) + "\n")
+            file.write(json.dumps(record(cell, options.device), separators=(",", ":")) + "\n")
             file.flush()
 
 
@@ -72,7 +72,13 @@ def record(cell: Cell, device: str) -> dict[str, Any]:
     began = time.process_time()
     found = asdict(find_floors(cell.target, cell.arch, cell.T, cell.recipe.encoder == "mlp", device))
     del found["soft"]
-    return {"name": cell.name, **found, "seconds": round(time.process_time() - began, 2)}
+    short = {key: _short(value) for key, value in found.items()}
+    return {"name": cell.name, **short, "seconds": round(time.process_time() - began, 2)}
+
+
+def _short(value: Any) -> Any:
+    """To six digits, more than a forecast can use."""
+    return [_short(each) for each in value] if isinstance(value, list) else float(f"{value:.6g}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """The quantities of a question that its forecast is made from: floors, steps and sizes, all without units.
 
 None of them names a family of targets: a target enters through its floors, through how sharp its reads must be, through
-whether its scores compare several tokens, and through the numbers of its terms and of the inner maxima that tokens must
-fetch for them, against the number of heads. Some serve the models of earlier registrations alone.
+what reads that nobody has aimed leave untold, through whether its scores compare several tokens and its parts are known
+at all, and through the numbers of its terms and of the inner maxima that tokens must fetch for them, against the number
+of heads. Some serve the models of earlier registrations alone.
 """
 
 from math import log10
@@ -14,7 +15,8 @@ from infoflow import cost
 from infoflow.architecture import Architecture
 from infoflow.forecasts.reads import Floors, floors
 from infoflow.forecasts.sharpness import soft_error
-from infoflow.forecasts.states import BENT, messages_wanted, states
+from infoflow.forecasts.states import BENT, messages, messages_wanted, states
+from infoflow.forecasts.untold import untold
 from infoflow.targets import Extremum, Target
 from infoflow.train.recipe import Recipe
 
@@ -38,6 +40,8 @@ NAMES = (
     "embedding over what tokens must know",
     "heads over terms",
     "heads over terms and messages",
+    "untold by random reads",
+    "parts not known",
 )
 PILOT_NAMES = ("pilot", "best pilot")
 
@@ -100,6 +104,8 @@ def _from_sizes(target: Target, arch: Architecture, T: int, recipe: Recipe) -> d
         "dimension": log10(target.dim),  # of the first registration's model
         "heads over terms": log10(sum(arch.heads) / terms),
         "heads over terms and messages": log10(sum(arch.heads) / (terms + wanted)),
+        "untold by random reads": _log(untold(target, T, arch.positions != "none")),
+        "parts not known": any(messages(term, target.sample(1, T, seed=SEED)) is None for term in target.terms),
     }
 
 
