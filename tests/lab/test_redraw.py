@@ -31,11 +31,28 @@ def test_rows_and_runs_stay_and_what_they_say_is_made_again(tmp_path: Path) -> N
     assert redraw("head_count/retrieval", folder)["remarks"] == after["remarks"]
 
 
+def test_a_figure_of_recovery_needs_no_weights(tmp_path: Path) -> None:
+    folder = copied(tmp_path, "infoflow/recovery/paper")
+    before = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    after = redraw("infoflow/recovery", folder)
+    assert all(after[name] == before[name] for name in ("rows", "runs", "heads", "remarks"))
+    assert (folder / "recovery.svg").is_file()
+
+
+def test_one_kind_may_have_lengths_that_another_lacks(tmp_path: Path) -> None:
+    """Pieces of words and of frozen vectors are run on their own."""
+    folder = copied(tmp_path, "head_count/retrieval/paper/squad")
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    result["rows"] = [row for row in result["rows"] if row["features"] == "words" or row["T"] == 4]
+    (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    assert redraw("head_count/retrieval", folder)["figures"] == ["retrieval.svg"]
+
+
 def test_another_items_result_is_refused(tmp_path: Path) -> None:
     folder = copied(tmp_path, "head_count/retrieval/paper/squad")
     with pytest.raises(InfoFlowError, match="got one of 'head_count/retrieval'"):
         redraw("head_count/synthetic", folder)
-    with pytest.raises(InfoFlowError, match="rows alone make"):
+    with pytest.raises(InfoFlowError, match="its result alone makes"):
         redraw("infoflow/table11", folder)
 
 

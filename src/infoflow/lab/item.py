@@ -112,7 +112,7 @@ class Item:
     scored: str = TEST  # what the numbers were measured on
     data: str = ""  # which files `--data` must hold; empty: none
     parts: tuple[str, ...] = ()
-    told: Callable[[list[dict[str, Any]]], Told] | None = None  # remarks and figures that rows alone make
+    told: Callable[[dict[str, Any]], Told] | None = None  # remarks and figures that a recorded result alone makes
     preparations: tuple[str, ...] = ()  # parts that train nothing: they make a file that the others read
 
     def preset(self, asked: str) -> Preset:

@@ -28,17 +28,17 @@ def reproduce(name: str, context: Context) -> dict[str, Any]:
 
 
 def redraw(name: str, out: str | Path) -> dict[str, Any]:
-    """Remarks and figures again from the rows of `out/result.json`: what was trained and measured stays as it is."""
+    """Remarks and figures again from `out/result.json`: what was trained and measured stays as it is."""
     item, folder = find(name), Path(out)
     if item.told is None:
         able = ", ".join(entry.name for entry in listing() if entry.told)
-        raise InfoFlowError(f"expected an item whose figures its rows alone make ({able}), got {name}.")
+        raise InfoFlowError(f"expected an item whose figures its result alone makes ({able}), got {name}.")
     result = json_of(folder / "result.json", f"a result of {name}")
     if not isinstance(result, dict) or result.get("item") != name or not isinstance(result.get("rows"), list):
         asked = result.get("item") if isinstance(result, dict) else None
         raise InfoFlowError(f"expected a result of {name} in {folder}, got one of {asked!r}.")
     try:
-        said, figures = item.told(result["rows"])
+        said, figures = item.told(result)
         remarks = [printable(remark) for remark in dict.fromkeys([*result["remarks"], *said])]
         table = markdown(Outcome(result["columns"], result["rows"], remarks=remarks))
         heading = f"# {item.title} ({printable(result['preset'])})"

@@ -226,6 +226,8 @@ def _figure(rows: list[dict[str, Any]]) -> Any:
         line = theorem(of_kind)
         for position, T in enumerate(lengths):
             chosen = [row for row in of_kind if row["T"] == T]
+            if not chosen:  # pieces of one kind need not be those of another
+                continue
             x, look = (
                 [row["h"] for row in chosen],
                 {"color": style.COLOURS[position], "marker": style.MARKERS[position]},
@@ -290,7 +292,7 @@ ITEM = Item(
     ),
     run=run,
     judge=judge,
-    told=_told,
+    told=lambda result: _told(result["rows"]),
     compared=Compared(("features", "T", "h", "E"), "accuracy", None, "std"),
     scored="one list in five, after the last step (best: at an epoch that other lists chose)",
     data=f"{PAIRS} with dev_small_bm25_negatives.tsv.gz (and qa_sample_200.jsonl.gz), or {SENTENCES}",

@@ -208,7 +208,7 @@ ITEM = Item(
     ),
     run=run,
     judge=judge,
-    told=_told,
+    told=lambda result: _told(result["rows"]),
     compared=Compared(("T", "h", "N"), "mean", None, "std"),
     scored=LAST,
     parts=PARTS,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from infoflow import targets
 from infoflow.architecture import Architecture, matched_embed
-from infoflow.lab.item import Compared, Context, Item, Judgement, Outcome, printed
+from infoflow.lab.item import Compared, Context, Item, Judgement, Outcome, Told, printed
 from infoflow.lab.papers.infoflow.followed import followed
 from infoflow.lab.sweep import TrainedCells, best_of, train_cells
 from infoflow.probes.record import batched, record
@@ -197,6 +197,11 @@ def _short(value: float) -> str:
     return f"{value:.2f}" if value >= 0.1 else f"{value:.3f}"
 
 
+def _told(result: dict[str, Any]) -> Told:
+    """The figure needs no weights, which the repository has of one preset only."""
+    return [], {"recovery": _figure(result["heads"])}
+
+
 def _figure(details: list[dict[str, Any]]) -> Any:
     from infoflow.report import style
 
@@ -254,6 +259,7 @@ ITEM = Item(
     ),
     run=run,
     judge=judge,
+    told=_told,
     compared=Compared(("target", "heads", "rank"), "our ratio", "paper ratio"),
     parts=tuple(f"heads={a},{b}" for a, b in HEADS),
 )

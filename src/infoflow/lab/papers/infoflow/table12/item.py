@@ -248,7 +248,7 @@ def _figure(rows: list[dict[str, Any]]) -> Any:
         axes.set_ylabel("NMSE")
         if axes.has_data():  # parts that train the control alone leave the left side empty: no logarithm of nothing
             axes.set(xscale="log", yscale="log")
-            axes.legend(fontsize=7)
+            axes.legend(fontsize=7, handlelength=3.6)  # long enough to tell dashes from a line
     if left.has_data():
         left.set_xticks(LENGTHS, [str(T) for T in LENGTHS], fontsize=7)
         left.minorticks_off()
