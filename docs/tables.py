@@ -356,7 +356,19 @@ TABLES |= {
         "task | a module per seed | ours | ours / module | by processor time | load of the machine",
         "`{task}` | {plain:,.0f} | {ours:,.0f} | {ratio:.2f} | {ratio_of_processor_time:.2f} | {load}",
     ),
+    "tasks_speed_cuda": plain(
+        "benchmarks/results/train_tasks_cuda.json",
+        "task | a module per seed | ours | ours / module",
+        "`{task}` | {plain:,.0f} | {ours:,.0f} | {ratio:.0f}",
+    ),
 }
+
+
+@table("benchmarks/results/shapes_cuda.json")
+def shapes(payload: Recorded) -> Shown:
+    form = "{seconds:.1f} | {model_steps_per_second:,.0f} | {ratio:.1f}"
+    rows = [[row["workers"] or "one after the other", *cells(form, row)] for row in reversed(payload["rows"])]
+    return ["worker processes", "seconds", "model-steps a second", "times"], rows
 
 
 def query_keys_on(device: str) -> Table:
