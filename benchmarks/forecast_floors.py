@@ -4,7 +4,7 @@ python benchmarks/forecast_floors.py results/forecast/floors.jsonl --cells resul
 python benchmarks/forecast_floors.py results/forecast/floors.jsonl --part test --targets 9 --seed 1
 python benchmarks/forecast_floors.py results/forecast/plan_floors.jsonl --part plan
 python benchmarks/forecast_floors.py results/forecast/NAME_floors.jsonl --part test --targets 27 --seed 1
-python benchmarks/forecast_floors.py results/forecast/NAME_floors.jsonl --part further --targets 60 --most-flops 1.6e12
+python benchmarks/forecast_floors.py results/forecast/NAME_floors.jsonl --part fresh --targets 264 --most-flops 1.5e11
 
 The first three (and `third_floors.jsonl`) are of cells that the model is calibrated on; the last two are what a
 registration is made from. `--most-flops` leaves out cells whose four seeds take more, before anything is known of them.

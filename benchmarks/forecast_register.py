@@ -23,7 +23,7 @@ from typing import Any
 from forecast_calibrate import lines
 from forecast_floors import drawn, training_flops
 from infoflow.files import write_json, write_text
-from infoflow.forecasts import flops
+from infoflow.forecasts import families, flops
 from infoflow.forecasts.cells import Cell
 from infoflow.forecasts.forecast import from_floors
 from infoflow.forecasts.model import shipped
@@ -55,7 +55,7 @@ def entry(cell: Cell, row: dict[str, Any], seeds: int | None = None) -> dict[str
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("name")
-    parser.add_argument("--part", choices=("test", "later", "further"), default="test")
+    parser.add_argument("--part", choices=tuple(families.GROUPS)[1:], default="test")
     parser.add_argument("--targets", type=int, default=27)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--most-flops", type=float, help="As the floors were found with.")

@@ -3,7 +3,8 @@
 A family is a way to draw a target from a random generator. Some are named targets of the house, some are what a user
 would write: ranges, quadratic scores, products, mixed arities, other input laws. No two of the groups share a family.
 LATER was written after the fourth version of the forecast: terms, outer maps and scores that no version had met; and
-FURTHER after the fifth, which has learnt from the families of LATER.
+FURTHER after the fifth, which has learnt from the families of LATER; and FRESH after the sixth, which has learnt from
+those of FURTHER.
 """
 
 from collections.abc import Callable
@@ -351,6 +352,135 @@ def triple_product(rng: np.random.Generator) -> Drawn:
     return Drawn(Target.sum(Extremum(score), spelling=f"triple_product:d={d},seed={seed}", sampler="normal"), 2)
 
 
+def top_two(rng: np.random.Generator) -> Drawn:
+    """The largest and half the second largest a'x(t), |a| = 1, uniform tokens on the box."""
+    d, seed = int(rng.integers(1, 5)), _seed(rng)
+    direction = np.random.default_rng(seed).standard_normal(d)
+    direction /= np.linalg.norm(direction)
+    terms = (KthLargest(1, direction), KthLargest(2, direction))
+    outer = Polynomial.linear(np.array([[1.0, 0.5]]))
+    return Drawn(Target(terms, outer, d, f"top_two:d={d},seed={seed}"), 2)
+
+
+def opposed(rng: np.random.Generator) -> Drawn:
+    """(max_t a'x(t)) (min_t b'x(t)), normal tokens."""
+    d, seed = int(rng.integers(1, 5)), _seed(rng)
+    a, b = np.random.default_rng(seed).standard_normal((2, d))
+    terms = (Extremum(TreeScore.linear(a)), Extremum(TreeScore.linear(b), "min"))
+    outer = Polynomial(np.array([[1, 1]]), np.array([[1.0]]))
+    return Drawn(Target(terms, outer, d, f"opposed:d={d},seed={seed}", sampler="normal"), 2)
+
+
+def three_arities(rng: np.random.Generator) -> Drawn:
+    """max_t a'x(t) + max_{s,t} x(s)'A x(t) + max_{r,s,t} (x(r)'B x(s) + x(s)'B x(t)) / 2, normal tokens."""
+    d, seed = int(rng.integers(2, 4)), _seed(rng)
+    draw = np.random.default_rng(seed)
+    a, A, B = draw.standard_normal(d), draw.standard_normal((d, d)), draw.standard_normal((d, d)) / 2
+    edges = tuple(Edge(u, v, Polynomial.linear(B), Polynomial.linear(np.eye(d))) for u, v in ((0, 1), (1, 2)))
+    scores = (TreeScore.linear(a), TreeScore.bilinear(A), TreeScore((None,) * 3, edges, d))
+    spelling = f"three_arities:d={d},seed={seed}"
+    return Drawn(Target.sum(*map(Extremum, scores), spelling=spelling, sampler="normal"), 3)
+
+
+def in_ellipses(rng: np.random.Generator) -> Drawn:
+    """sum_i min_t (x(t) - p_i)'Q_i (x(t) - p_i), Q_i positive definite, uniform tokens on the box."""
+    D, d, seed = int(rng.integers(1, 4)), int(rng.integers(1, 4)), _seed(rng)
+    draw = np.random.default_rng(seed)
+    terms = []
+    for _ in range(D):
+        p, root = draw.uniform(-0.8, 0.8, d), draw.standard_normal((d, d))
+        Q = root @ root.T + 0.2 * np.eye(d)
+        square = Polynomial.quadratic(Q, -2 * Q @ p, float(p @ Q @ p))
+        terms.append(Extremum(TreeScore((square,), (), d), "min"))
+    return Drawn(Target.sum(*terms, spelling=f"in_ellipses:D={D},d={d},seed={seed}"), D)
+
+
+def read_at_ends(rng: np.random.Generator) -> Drawn:
+    """x_2 of the token whose x_1 is largest, less x_2 of the one whose x_1 is smallest: uniform tokens on the box."""
+    d = int(rng.integers(2, 5))
+    score, read = TreeScore.linear(np.eye(d)[0]), Polynomial.linear(np.eye(d)[1:2])
+    terms = tuple(ValueAtExtremum(Extremum(score, kind), read, name=kind) for kind in ("max", "min"))
+    return Drawn(Target(terms, Polynomial.linear(np.array([[1.0, -1.0]])), d, f"read_at_ends:d={d}"), 2)
+
+
+def two_apart(rng: np.random.Generator) -> Drawn:
+    """max over s != t of a'x(s) + b'x(t) + a'x(s) b'x(t), uniform tokens on the box."""
+    d, seed = int(rng.integers(1, 5)), _seed(rng)
+    a, b = np.random.default_rng(seed).standard_normal((2, d))
+    left, right = Polynomial.linear(a[None]), Polynomial.linear(b[None])
+    score = TreeScore((left, right), (Edge(0, 1, left, right),), d)
+    return Drawn(Target.sum(Extremum(score, distinct=True), spelling=f"two_apart:d={d},seed={seed}"), 2)
+
+
+def fourth_power(rng: np.random.Generator) -> Drawn:
+    """The mean of (a'x(t))^4, |a| = 1, normal tokens, as a function of the whole sequence."""
+    d, seed = int(rng.integers(1, 5)), _seed(rng)
+    direction = np.random.default_rng(seed).standard_normal(d)
+    a = torch.from_numpy(direction / np.linalg.norm(direction))
+
+    def power(X: torch.Tensor) -> torch.Tensor:
+        return (X @ a.to(X)).pow(4).mean(-1)
+
+    return Drawn(named.function(power, d, name=f"fourth_power:d={d},seed={seed}", sampler="normal"), 1)
+
+
+def rectified(rng: np.random.Generator) -> Drawn:
+    """The mean of max(0, a'x(t)) less that of max(0, b'x(t)), normal tokens."""
+    d, seed = int(rng.integers(1, 6)), _seed(rng)
+    ab = torch.from_numpy(np.random.default_rng(seed).standard_normal((d, 2)))
+
+    def mean(X: torch.Tensor) -> torch.Tensor:
+        found = (X @ ab.to(X)).relu().mean(-2)
+        return found[..., 0] - found[..., 1]
+
+    return Drawn(named.function(mean, d, name=f"rectified:d={d},seed={seed}", sampler="normal"), 1)
+
+
+def far_from_first(rng: np.random.Generator) -> Drawn:
+    """max_t |x(t) - x(1)|^2, uniform tokens on the box: the first token is compared with all."""
+    d = int(rng.integers(1, 5))
+
+    def far(X: torch.Tensor) -> torch.Tensor:
+        return (X - X[..., :1, :]).square().sum(-1).amax(-1)
+
+    return Drawn(named.function(far, d, name=f"far_from_first:d={d}"), 1, True)
+
+
+def saturated(rng: np.random.Generator) -> Drawn:
+    """tanh(sqrt(T) times the mean of a'x(t)), |a| = 2, normal tokens: which side has the majority."""
+    d, seed = int(rng.integers(1, 6)), _seed(rng)
+    direction = np.random.default_rng(seed).standard_normal(d)
+    a = torch.from_numpy(2.0 * direction / np.linalg.norm(direction))
+
+    def side(X: torch.Tensor) -> torch.Tensor:
+        return torch.tanh((X @ a.to(X)).mean(-1) * X.shape[-2] ** 0.5)
+
+    return Drawn(named.function(side, d, name=f"saturated:d={d},seed={seed}", sampler="normal"), 1)
+
+
+def range_of_lengths(rng: np.random.Generator) -> Drawn:
+    """max_t |x(t)| - min_t |x(t)|, normal tokens, as a function of the whole sequence."""
+    d = int(rng.integers(1, 5))
+
+    def lengths(X: torch.Tensor) -> torch.Tensor:
+        found = X.square().sum(-1).add(1e-12).sqrt()
+        return found.amax(-1) - found.amin(-1)
+
+    return Drawn(named.function(lengths, d, name=f"range_of_lengths:d={d}", sampler="normal"), 2)
+
+
+def best_three(rng: np.random.Generator) -> Drawn:
+    """The mean of the three largest a'x(t), |a| = 1, normal tokens, as a function of the whole sequence."""
+    d, seed = int(rng.integers(1, 5)), _seed(rng)
+    direction = np.random.default_rng(seed).standard_normal(d)
+    a = torch.from_numpy(direction / np.linalg.norm(direction))
+
+    def mean(X: torch.Tensor) -> torch.Tensor:
+        return (X @ a.to(X)).topk(min(3, X.shape[-2]), dim=-1).values.mean(-1)
+
+    return Drawn(named.function(mean, d, name=f"best_three:d={d},seed={seed}", sampler="normal"), 3)
+
+
 Family = Callable[[np.random.Generator], Drawn]
 CALIBRATION: tuple[Family, ...] = (
     sum_of_maxima,
@@ -401,7 +531,27 @@ FURTHER: tuple[Family, ...] = (
     alternating,
     triple_product,
 )
-GROUPS: dict[str, tuple[Family, ...]] = {"calibration": CALIBRATION, "test": TEST, "later": LATER, "further": FURTHER}
+FRESH: tuple[Family, ...] = (
+    top_two,
+    opposed,
+    three_arities,
+    in_ellipses,
+    read_at_ends,
+    two_apart,
+    fourth_power,
+    rectified,
+    far_from_first,
+    saturated,
+    range_of_lengths,
+    best_three,
+)
+GROUPS: dict[str, tuple[Family, ...]] = {
+    "calibration": CALIBRATION,
+    "test": TEST,
+    "later": LATER,
+    "further": FURTHER,
+    "fresh": FRESH,
+}
 
 
 def _seed(rng: np.random.Generator) -> int:

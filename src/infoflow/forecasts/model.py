@@ -10,7 +10,8 @@ smooth where cells are near and linear far from all of them. A large floor is ta
 networks end at it: of the 65 calibration cells of one layer and a linear encoder with a floor above 0.1, the median one
 ended at 1.0 times its floor and nine in ten within 1.6 times. So the forecast is a weighted mean of the floor (TRAINED
 of it where one layer reads an MLP encoder, whose trained features do better than random ones) and of the regression, in
-logarithms; the floor's weight rises from nothing to WORD between the ends of RISING.
+logarithms; the floor's weight rises from nothing to WORD between the ends of RISING. Where layers follow one another
+and the target's parts are not known, what tokens tell each other is not known either: there the floor has no such say.
 
 The interval is conformal. A cell's miss is its error less the forecast of a model that never saw its family of targets.
 An interval reaches from the 0.1 to the 0.9 quantile of the misses of the NEAREST cells of its kind (with a floor that
@@ -122,6 +123,7 @@ class Model:
             floor = known["least floor"]
             return np.where(floor >= BELIEVED, np.maximum(found, floor + math.log10(HELD)), found)
         weight = WORD * np.clip((known["floor"] - RISING[0]) / (RISING[1] - RISING[0]), 0.0, 1.0)
+        weight = weight * (1.0 - known.get("parts not known", 0.0) * (1.0 - known["one layer"]))
         better = math.log10(TRAINED) * known["one layer"] * known["mlp encoder"]
         return (1 - weight) * found + weight * (known["floor"] + better)
 

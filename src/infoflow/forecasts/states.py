@@ -18,6 +18,9 @@ averages over all tokens returns the shares n_g of the kinds and n_g m_i, from w
 terms take G = ceil(K / heads left) kinds; a kind that no token is of (short sequences) is a floor that the reduced
 problem sees.
 
+Of a function of the whole sequence nothing is known but that it may ask where a token stands: with positions, tokens
+know theirs, and in later layers the last token and the next one, for a head each.
+
 A state also says what its heads should follow (`aims`): the whole scores of the terms that can be read there, each term
 in the first layer whose tokens know its score. One start of the reduced problem begins at them.
 """
@@ -40,6 +43,7 @@ from infoflow.targets import (
     Term,
     TreeScore,
     ValueAtExtremum,
+    WholeSequence,
     tree_form,
 )
 from infoflow.targets.search import respond
@@ -78,8 +82,11 @@ def states(
     """One state per layer; X (N, T, d). With `telling`, heads that are left read for the CLS."""
     X = _kept(target, X, arch.embeds[0]) if not mlp else X
     known = [_standard(torch.from_numpy(X))]
-    if names_positions(target) and arch.positions != "none":
+    unknown = any(isinstance(term, WholeSequence) for term in target.terms)
+    placed = arch.positions != "none" and (unknown or names_positions(target))
+    if placed:
         known.append(torch.eye(X.shape[1]).expand(len(X), -1, -1))
+    asked = [np.repeat(X[:, -1:], X.shape[1], 1), np.roll(X, -1, axis=1)] if placed and unknown else []
     found = [messages(term, X, mlp) for term in target.terms]
     lost = names_positions(target) and arch.positions == "none"
     answers = _answers(target, X, found) if telling and arch.layers > 1 and not lost else {}
@@ -91,7 +98,7 @@ def states(
         before = sum(arch.heads[:layer])
         fetched = _fetched(fetchable, layer, before)
         plain = layer == 0 and not mlp
-        values = [_standard(torch.from_numpy(each.values)) for each in fetched]
+        values = [_standard(torch.from_numpy(each)) for each in (*(m.values for m in fetched), *asked[:before])]
         spare = before - sum(each.heads for each in fetched)
         held = _told([answers[m] for m in told if m in unread and m in answers], spare, known[0])
         first = sum(each.shape[-1] for each in (*known, *values))
