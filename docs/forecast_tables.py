@@ -11,7 +11,10 @@ REGISTRATIONS = {
     "second": "second",
     "third": "third",
     "fourth": "fourth",
-    "first and second": "test",
+    "fifth": "fifth",
+    "sixth": "sixth",
+    "seventh": "seventh",
+    "all of families never met": "test",
 }
 
 

@@ -52,8 +52,18 @@ def test_more_steps_are_never_forecast_to_hurt_much() -> None:
     assert all(later[1] < 1.5 * sooner[1] for sooner, later in pairwise(curve))
 
 
-def test_calibration_and_test_share_no_family() -> None:
-    assert not {f.__name__ for f in families.CALIBRATION} & {f.__name__ for f in families.TEST}
+def test_no_two_groups_share_a_family() -> None:
+    names = [family.__name__ for group in families.GROUPS.values() for family in group]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("family", [family for group in families.GROUPS.values() for family in group])
+def test_a_family_draws_the_same_target_from_the_same_seed(family: families.Family) -> None:
+    one, two = (family(np.random.default_rng(3)) for _ in range(2))
+    X = one.target.sample(5, 8, seed=0)
+    assert one.target.spelling == two.target.spelling
+    np.testing.assert_array_equal(one.target(X), two.target(X))
+    assert np.std(np.asarray(one.target(one.target.sample(50, 8, seed=1)))) > 0
 
 
 def test_the_same_seed_draws_the_same_cells() -> None:

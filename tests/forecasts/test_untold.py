@@ -1,9 +1,16 @@
-"""What random reads leave untold: nothing of a mean, little of an easy pair, nearly all of the closest pair."""
+"""What random reads leave untold: nothing of a mean, little of an easy pair, nearly all of the closest pair.
 
+And what is forecast of functions of one's own, whose parts nobody told.
+"""
+
+import numpy as np
 import torch
 
 import infoflow as iflow
 from infoflow import targets
+from infoflow.architecture import Architecture
+from infoflow.forecasts.model import Model
+from infoflow.forecasts.quantities import find_floors
 from infoflow.forecasts.untold import untold
 
 
@@ -34,3 +41,18 @@ def test_units_of_the_target_do_not_count() -> None:
 def test_a_constant_leaves_nothing() -> None:
     constant = iflow.targets.function(lambda X: torch.zeros_like(X[..., 0, 0]), 2, name="zero")
     assert untold(constant, 4, False) == 0.0
+
+
+def test_a_function_may_ask_for_the_last_token() -> None:
+    """One head finds it by its position, if the network has a position code, and no head without."""
+    F = iflow.targets.function(lambda X: X[..., -1, 0], 2, name="last", sampler="normal")
+    bare = Architecture.parse("heads=1 embed=6 width=16")
+    assert find_floors(F, bare.with_(positions="additive"), 8, False).floor < 0.05
+    assert find_floors(F, bare, 8, False).floor > 0.5
+
+
+def test_a_floor_behind_several_layers_has_no_say_where_parts_are_not_known() -> None:
+    """A floor of 0.1 and a regression that says 0.01: the floor has seven tenths of the say, but for the last cell."""
+    known = {"floor": -np.ones(3), "one layer": np.array([1.0, 0.0, 0.0]), "mlp encoder": np.zeros(3),
+             "parts not known": np.array([1.0, 0.0, 1.0])}  # fmt: skip
+    np.testing.assert_allclose(Model._believed(np.full(3, -2.0), known), [-1.3, -1.3, -2.0])
