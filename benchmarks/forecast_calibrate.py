@@ -78,6 +78,10 @@ def main() -> None:
     models = {"theory": Calibration(theory, errors, families, NAMES),
               "pilot": Calibration(both, errors[piloted], families[piloted], NAMES)}  # fmt: skip
     made = provenance()
+    missed = dict(zip(np.flatnonzero(piloted).tolist(), models["pilot"].misses.tolist(), strict=True))
+    for number, miss in enumerate(models["theory"].misses.tolist()):
+        found = [miss, missed[number]] if number in missed else [miss]
+        cells[number]["misses"] = [round(value, 4) for value in found]
     widening = {name: round(model.widening(), 4) for name, model in models.items()}
     shipped = {"provenance": made, "quantities": list(NAMES), "pilot_quantities": list(PILOT_NAMES),
                "widening": widening, "cells": cells}  # fmt: skip
@@ -105,8 +109,11 @@ def main() -> None:
             zip(cells, models["theory"].left_out(families), strict=True)}  # fmt: skip
     payload = {"provenance": made, **sizes, "coverage": coverage, "scores": table, "family_left_out": left}
     write_json(Path(__file__).parent / "results" / "forecast.json", payload)
-    drawn_cells = [{"family": cell["family"], "forecast": 10 ** left[cell["name"]], "trained": 10 ** cell["log10_nmse"]}
-                   for cell in cells]  # fmt: skip
+    drawn_cells = [
+        {"family": cell["family"], "target": cell["target"], "forecast": 10 ** left[cell["name"]],
+         "trained": 10 ** cell["log10_nmse"]}
+        for cell in cells
+    ]  # fmt: skip
     save(scatter(drawn_cells), ROOT / "docs/figures/forecast_left_out", formats=("svg",))
     print(json.dumps({"coverage": coverage, "widening": widening, "scores": table}, indent=1))
 

@@ -42,12 +42,14 @@ WIDENINGS = np.geomspace(0.5, 4.0, 61)
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Cells that were trained: quantities (N, m) and their names, log10 of the median NMSE (N,), the families (N,)."""
+    """Cells that were trained: quantities (N, m) and their names, log10 of the median NMSE (N,), the families (N,); and
+    their misses, if they were found before (a regression for each family takes seconds)."""
 
     quantities: np.ndarray
     errors: np.ndarray
     families: np.ndarray
     names: tuple[str, ...]
+    known_misses: np.ndarray | None = None
 
     def model(self, kept: np.ndarray | None = None) -> "Model":
         rows = np.arange(len(self.errors)) if kept is None else np.flatnonzero(kept)
@@ -64,7 +66,7 @@ class Calibration:
     @cached_property
     def misses(self) -> np.ndarray:
         """For each cell: its error less the forecast of a model that never saw its family."""
-        return self.errors - self.left_out(self.families)
+        return self.errors - self.left_out(self.families) if self.known_misses is None else self.known_misses
 
     def raw_ends(self) -> np.ndarray:
         """(N, 2): for each cell the quantiles of the misses of its NEAREST cells of other families."""
@@ -179,7 +181,12 @@ class Calibrated:
             raise ValueError("a cell has not the quantities that are named, as finite numbers")
         rows, errors = numbers[:, :-1], numbers[:, -1]
         families = np.array([str(cell["family"]) for cell in self.cells])
-        self.calibration = Calibration(rows, errors, families, self.names)
+        misses = None
+        if all("misses" in cell for cell in self.cells):  # not in those of earlier registrations
+            misses = np.array([float(cell["misses"][pilot]) for cell in self.cells])
+            if not np.isfinite(misses).all():
+                raise ValueError("a cell has no finite misses")
+        self.calibration = Calibration(rows, errors, families, self.names, misses)
         self.widening = payload["widening"]["pilot" if pilot else "theory"]
         self.model = self.calibration.model()
 
@@ -202,5 +209,5 @@ def calibrated(pilot: bool = False, text: str = "") -> Calibrated:
     a pilot's."""
     try:
         return Calibrated(json.loads(text or shipped()), pilot)
-    except (KeyError, TypeError, ValueError) as error:
+    except (IndexError, KeyError, TypeError, ValueError) as error:
         raise InfoFlowError(f"expected the text of a calibration, got another: {error}.") from None

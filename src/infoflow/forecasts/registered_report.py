@@ -12,6 +12,7 @@ from infoflow.report.style import COLOURS, MARKERS, MUTED, figure, save
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+MOST_FAMILIES = 12  # that a legend names one by one
 ABSENT = ("learned extrapolators (LC-PFN, ifBO's FT-PFN): neither package carries its weights, so they were not run",)
 
 
@@ -64,24 +65,35 @@ def table_line(row: dict[str, Any]) -> str:
 
 
 def scatter(cells: list[dict[str, Any]]) -> "Figure":
-    """Forecast against trained, one marker a family, with the line of equality and a factor of 5."""
+    """Forecast against trained, one marker a group, with the line of equality and a factor of 5."""
     made, axes = figure(6.4, 4.2)
     least = min(min(c["trained"], c["forecast"]) for c in cells) / 2
     axes.plot([least, 1.5], [least, 1.5], color=MUTED, lw=1)
     for factor in (0.2, 5.0):
         axes.plot([least, 1.5], [factor * least, factor * 1.5], color=MUTED, lw=0.8, ls=":")
-    for number, family in enumerate(sorted({c["family"] for c in cells})):
-        chosen = [c for c in cells if c["family"] == family]
+    for number, (name, chosen) in enumerate(_groups(cells).items()):
         x, y = [c["forecast"] for c in chosen], [c["trained"] for c in chosen]
-        marker = MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]  # more families than colours
-        axes.plot(x, y, marker, color=COLOURS[number % len(COLOURS)], ms=4, label=family)
+        marker = MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]  # more groups than colours
+        axes.plot(x, y, marker, color=COLOURS[number % len(COLOURS)], ms=3.5, alpha=0.7, mew=0, label=name)
     axes.set(
         xscale="log", yscale="log", xlabel="forecast NMSE, before training", ylabel="trained NMSE, median of seeds"
     )
     words = "A point is one network; on the line the forecast was right,\nbetween the dotted lines within a factor of 5"
     axes.set_title(words, loc="left")
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
+    if len({c["family"] for c in cells}) <= MOST_FAMILIES:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
+    else:
+        axes.legend(loc="lower right", fontsize=8)
     return made
+
+
+def _groups(cells: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """By family, or, where a legend of families would be longer than the figure, by what is known of the target."""
+    families, found = {cell["family"] for cell in cells}, dict[str, list[dict[str, Any]]]()
+    for cell in sorted(cells, key=lambda cell: str(cell["family"])):
+        known = "a function of one's own" if cell["target"].startswith("function:") else "maxima and minima of scores"
+        found.setdefault(cell["family"] if len(families) <= MOST_FAMILIES else known, []).append(cell)
+    return found
 
 
 def cost_figure(rows: list[dict[str, Any]]) -> "Figure":
