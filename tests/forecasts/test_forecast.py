@@ -17,6 +17,7 @@ from infoflow.errors import InfoFlowError
 from infoflow.forecasts import families
 from infoflow.forecasts.cells import USUAL, draw_cells
 from infoflow.forecasts.choose import ALIKE, preferred
+from infoflow.forecasts.draws import Family
 from infoflow.forecasts.explain import explain
 from infoflow.forecasts.model import Calibration, calibrated, shipped
 from infoflow.forecasts.proved import proved_floor
@@ -58,7 +59,7 @@ def test_no_two_groups_share_a_family() -> None:
 
 
 @pytest.mark.parametrize("family", [family for group in families.GROUPS.values() for family in group])
-def test_a_family_draws_the_same_target_from_the_same_seed(family: families.Family) -> None:
+def test_a_family_draws_the_same_target_from_the_same_seed(family: Family) -> None:
     one, two = (family(np.random.default_rng(3)) for _ in range(2))
     X = one.target.sample(5, 8, seed=0)
     assert one.target.spelling == two.target.spelling

@@ -247,6 +247,20 @@ def test_a_task_of_a_users_file(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert isinstance(task(np.zeros((9, 3, 2)), np.arange(9.0)), Arrays)
 
 
+def test_a_plain_function_of_a_users_file_is_trained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `forecast` and `predict` take it; what is stored knows the file, so a changed function is another run."""
+    file, store = tmp_path / "mine.py", tmp_path / "s"
+    words = ["fit", f"{file}:F", "heads=1 embed=2", "-T", "3", "--seeds", "1", "--epochs", "1", "--batch", "8",
+             "--samples", "40", "--store", str(store)]  # fmt: skip
+    for number, body in enumerate(("X[..., 0].amax(-1)", "X[..., 1].amin(-1)"), 1):
+        file.write_text(f"def F(X, d=2):\n    return {body}\n")
+        with pytest.raises(SystemExit) as end:
+            main(words)
+        assert not end.value.code
+        assert "best NMSE" in capsys.readouterr().out
+        assert len(list((store / "runs").glob("*.json"))) == number
+
+
 def test_the_page_s_own_task_is_trained() -> None:
     """The class of docs/tasks.md with the network it leaves to the reader; the page's arrays run with the pages."""
     page = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")

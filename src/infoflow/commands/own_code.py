@@ -40,17 +40,18 @@ def asked_target(spelling: str) -> Target:
 
 
 def asked_task(spelling: str) -> "Task | Target":
-    """What an argument asks to train: a target or task of ours, or one in the user's file."""
+    """What an argument asks to train: a target or task of ours, or a target, task or function in the user's file."""
     from infoflow.train.fit import task_of
     from infoflow.train.task import Task, source_of
 
     if not names_code(spelling):
         return task_of(spelling)
     found, path, name = run(spelling, (Target, Task))
-    if isinstance(found, Target):
-        return replace(found, spelling=f"{path}:{name}")
+    if isinstance(found, (Target, FunctionType)):
+        return replace(target_of(found), spelling=f"{path}:{name}")
     if not isinstance(found, Task):
-        raise InfoFlowError(f"expected {name} in {path} to be a Target or a Task, got {type(found).__name__}.")
+        kinds = "a Target, a Task or a function"
+        raise InfoFlowError(f"expected {name} in {path} to be {kinds}, got {type(found).__name__}.")
     found.name, found.file_hash = f"{path}:{name}", source_of(f"{path}:{name}")
     return found
 

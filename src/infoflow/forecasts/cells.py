@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from infoflow.architecture import Architecture
-from infoflow.forecasts.families import Drawn, Family
+from infoflow.forecasts.draws import Drawn, Family
 from infoflow.forecasts.pilots import pilot_recipe
 from infoflow.targets import Target
 from infoflow.train.recipe import Recipe
