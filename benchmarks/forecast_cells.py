@@ -140,7 +140,7 @@ def labels(target: Target, X: torch.Tensor) -> torch.Tensor:
     return y.unsqueeze(-1) if y.ndim == 1 else y
 
 
-def summary(result: Result, X: torch.Tensor, y: torch.Tensor, curve: bool) -> dict[str, Any]:
+def summary(result: Result, X: torch.Tensor, y: torch.Tensor, curve: bool = False) -> dict[str, Any]:
     """A run in short: its score on the test set, its best validation error, and the curve that led there."""
     network = result.network().to(X.device)
     with torch.no_grad():
