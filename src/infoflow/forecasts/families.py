@@ -2,13 +2,14 @@
 
 A family is a way to draw a target from a random generator. Some are named targets of the house, some are what a user
 would write: ranges, quadratic scores, products, mixed arities, other input laws. No two of the groups share a family;
-those of `later_families.py` came when earlier ones had been met.
+those of `later_families.py` and `newest_families.py` came when earlier ones had been met.
 """
 
 import numpy as np
 
 from infoflow.forecasts.draws import Drawn, Family, seed_of
 from infoflow.forecasts.later_families import FRESH, FURTHER, LATER
+from infoflow.forecasts.newest_families import NEWEST
 from infoflow.targets import Extremum, Polynomial, Target, TreeScore, named
 from infoflow.targets.score import Edge
 
@@ -151,4 +152,5 @@ GROUPS: dict[str, tuple[Family, ...]] = {
     "later": LATER,
     "further": FURTHER,
     "fresh": FRESH,
+    "newest": NEWEST,
 }
