@@ -3,9 +3,8 @@
     python benchmarks/forecast_calibrate.py        reads results/forecast/, writes benchmarks/results/forecast.json too
 
 Scores are those of models that never saw the target (or the whole family) of the cell they forecast. The cells are
-those of the calibration families, those of the first, second, fifth and sixth registrations that were trained when
-this was made, and the candidates of the first test of `plan --forecast`: once scored, they may teach. The last have no
-pilots.
+those of the calibration families, those of the registrations that were trained when this was made, and the candidates
+of the two tests of `plan --forecast`: once scored, they may teach. The last have no pilots.
 """
 
 import json
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from forecast_floors import drawn
+from forecast_floors import FOLDER, TRAINED, drawn
 from forecast_plan import TESTS, trained_cells
 from infoflow.files import write_json
 from infoflow.forecasts.cells import Cell
@@ -31,11 +30,7 @@ from infoflow.provenance import provenance
 from infoflow.report.style import save
 
 ROOT = Path(__file__).parents[1]
-FOLDER = ROOT / "results/forecast"
-CELLS = tuple(FOLDER / f"{name}.jsonl" for name in ("calibration", "registered", "second", "fifth", "sixth"))
-# A later file's floors count: the sixth registration's of functions with positions were found without them.
-FLOOR_FILES = ("floors", "third_floors", "fifth_floors", "sixth_floors", "sixth_again_floors", "plan_floors")
-FLOORS = tuple(FOLDER / f"{name}.jsonl" for name in FLOOR_FILES)
+FLOORS = FOLDER / "floors.jsonl"
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -44,18 +39,16 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 def trained() -> list[tuple[Cell, dict[str, Any]]]:
     """Cells with what they ended at: `full` and, but for those of the plan, pilots."""
-    drawn_cells = (*drawn("calibration", 48, 0), *drawn("test", 9, 1), *drawn("test", 18, 2), *drawn("later", 132, 11),
-                   *drawn("further", 60, 21))  # fmt: skip
-    cells = {cell.name: cell for cell in drawn_cells}
-    rows = [row for path in CELLS for row in lines(path)]
-    errors = trained_cells(TESTS["plan"])
-    plan = [(cell, {"full": [{"test": error} for error in errors[cell.name]]}) for cell in drawn("plan", 0, 0)]
+    cells = {cell.name: cell for cell in drawn("trained", 0, 0)}
+    rows = [row for path in TRAINED for row in lines(path)]
+    plan = [(cells[name], {"full": [{"test": error} for error in errors]})
+            for test in TESTS.values() for name, errors in trained_cells(test).items()]  # fmt: skip
     return [(cells[row["name"]], row) for row in rows] + plan
 
 
 def records() -> list[dict[str, Any]]:
     """The calibration cells: what a forecast may know of each, and what it ended at."""
-    found = {row["name"]: row for path in FLOORS for row in lines(path)}
+    found = {row["name"]: row for row in lines(FLOORS)}
     made = []
     for cell, row in trained():
         known = Floors(**{key: value for key, value in found[cell.name].items() if key not in ("name", "seconds")})

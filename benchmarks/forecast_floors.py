@@ -1,13 +1,10 @@
 """The floors of drawn cells: what `forecasts/reads.py` finds for each, and how long it takes. The same call goes on.
 
-python benchmarks/forecast_floors.py results/forecast/floors.jsonl --cells results/forecast/calibration.jsonl
-python benchmarks/forecast_floors.py results/forecast/floors.jsonl --part test --targets 9 --seed 1
-python benchmarks/forecast_floors.py results/forecast/plan_floors.jsonl --part plan
-python benchmarks/forecast_floors.py results/forecast/NAME_floors.jsonl --part test --targets 27 --seed 1
-python benchmarks/forecast_floors.py results/forecast/NAME_floors.jsonl --part fresh --targets 264 --most-flops 1.5e11
+python benchmarks/forecast_floors.py results/forecast/floors.jsonl --part trained --share 0/2
+python benchmarks/forecast_floors.py results/forecast/NAME_floors.jsonl --part newest --targets 264 --most-flops 1.5e11
 
-The first three (and `third_floors.jsonl`) are of cells that the model is calibrated on; the last two are what a
-registration is made from. `--most-flops` leaves out cells whose four seeds take more, before anything is known of them.
+The first are of the cells that the model is calibrated on, the second what a registration is made from. `--most-flops`
+leaves out cells whose four seeds take more, before anything is known of them.
 """
 
 import argparse
@@ -26,15 +23,21 @@ from infoflow.forecasts.cells import Cell, draw_cells
 from infoflow.forecasts.pilots import SEEDS
 from infoflow.forecasts.quantities import find_floors
 
+FOLDER = Path(__file__).parents[1] / "results/forecast"
+# Cells that may teach: those of the calibration families and of the registrations that were scored before this version.
+SCORED = ("calibration", "registered", "second", "fifth", "sixth", "seventh")
+TRAINED = tuple(FOLDER / f"{name}.jsonl" for name in SCORED)
+DRAWS = (("calibration", 48, 0), ("test", 9, 1), ("test", 18, 2), ("later", 132, 11), ("further", 60, 21),
+         ("fresh", 264, 31))  # fmt: skip
+
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
-    parser.add_argument("--part", choices=(*families.GROUPS, "plan"), default="calibration")
+    parser.add_argument("--part", choices=(*families.GROUPS, "trained"), default="calibration")
     parser.add_argument("--targets", type=int, default=48)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--most-flops", type=float, help="Only cells whose four seeds take at most so many.")
-    parser.add_argument("--cells", type=Path, help="Only those that this file names.")
     parser.add_argument("--share", default="0/1", help="2/3: of three processes side by side, this is number 2.")
     parser.add_argument("--seconds", type=float, default=1e9, help="Stop after so much processor time.")
     parser.add_argument("--device", default="cpu")
@@ -42,9 +45,7 @@ def main() -> None:
     torch.set_num_threads(1)
     number, of = map(int, options.share.split("/"))
     done = names(options.out) if options.out.exists() else set()
-    kept = names(options.cells) if options.cells else None
     cells = drawn(options.part, options.targets, options.seed, options.most_flops)
-    cells = [cell for cell in cells if kept is None or cell.name in kept]
     with open(options.out, "a", encoding="utf-8") as file:
         for cell in [cell for cell in cells[number::of] if cell.name not in done]:
             if time.process_time() > options.seconds:
@@ -58,8 +59,13 @@ def names(path: Path) -> set[str]:
 
 
 def drawn(part: str, targets: int, seed: int, most_flops: float | None = None) -> list[Cell]:
-    if part == "plan":
-        return plan_cells(TESTS["plan"])
+    if part in TESTS:
+        return plan_cells(TESTS[part])
+    if part == "trained":
+        known = set().union(*map(names, TRAINED))
+        return [cell for draw in DRAWS for cell in drawn(*draw) if cell.name in known] + [
+            cell for test in TESTS for cell in drawn(test, 0, 0)
+        ]
     cells = draw_cells(part, families.GROUPS[part], targets, seed)
     return [cell for cell in cells if most_flops is None or training_flops(cell, SEEDS) <= most_flops]
 

@@ -40,6 +40,14 @@ def test_an_average_is_read_without_a_floor() -> None:
     assert least(floors([state(tokens, 1, 2, 2)], tokens.mean(1), 2)) < 1e-3
 
 
+def test_functions_of_the_mean_token_need_no_descent() -> None:
+    """tanh of a sum of the mean: the descent leaves 1e-2 of it, averages whose read-out learns its features 1e-5."""
+    F = targets.function(lambda X: torch.tanh(2 * X.mean(-2).sum(-1)), 5, name="smooth", sampler="normal")
+    found = find_floors(F, Architecture(1, 6, 32), 6, mlp=False)
+    assert found.floor == found.aimed < 1e-4 < 1e-3 < found.sharpened
+    assert found.missed[0] < 1e-3
+
+
 def test_a_head_too_few_is_seen_and_a_head_enough_has_no_floor() -> None:
     """max - min of a coordinate: one linear read cannot follow both ends, two can."""
     F = targets.max_plus_min()

@@ -38,6 +38,12 @@ def test_units_of_the_target_do_not_count() -> None:
     assert abs(untold(one, 6, False) - untold(many, 6, False)) < 1e-6
 
 
+def test_directed_reads_find_the_one_direction_that_counts() -> None:
+    """The mean of a smooth function of one projection of six-dimensional tokens."""
+    F = iflow.targets.function(lambda X: torch.tanh(2 * X.sum(-1)).mean(-1), 6, name="one direction", sampler="normal")
+    assert untold(F, 8, False) < 0.2 * untold(F, 8, False, directed=False)
+
+
 def test_a_constant_leaves_nothing() -> None:
     constant = iflow.targets.function(lambda X: torch.zeros_like(X[..., 0, 0]), 2, name="zero")
     assert untold(constant, 4, False) == 0.0

@@ -144,9 +144,9 @@ class Model:
 
 
 def _kernel(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    squares = ((a[:, None] - b[None]) ** 2).sum(-1)
-    m = a.shape[1]
-    return np.exp(-squares / (2 * m * REACH)) + LINEAR * (a @ b.T) / m
+    m, inner = a.shape[1], a @ b.T
+    squares = (a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * inner
+    return np.exp(-np.maximum(squares, 0.0) / (2 * m * REACH)) + LINEAR * inner / m
 
 
 def _ends(misses: np.ndarray) -> tuple[float, float]:

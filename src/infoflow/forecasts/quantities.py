@@ -40,9 +40,10 @@ NAMES = (
     "embedding over what tokens must know",
     "heads over terms",
     "heads over terms and messages",
-    "untold by random reads",
+    "untold by directed reads",
     "parts not known",
 )
+DIRECTED = {"untold by directed reads": True, "untold by random reads": False}  # the latter up to the sixth version
 PILOT_NAMES = ("pilot", "best pilot")
 
 
@@ -69,6 +70,8 @@ def quantities(
 ) -> list[float]:
     """In the order of `names`; errors, steps and sizes as decimal logarithms."""
     values = _from_floors(found) | _from_sizes(target, arch, T, recipe)
+    for name in DIRECTED.keys() & set(names):
+        values[name] = _log(untold(target, T, arch.positions != "none", DIRECTED[name]))
     return [float(values[name]) for name in names]
 
 
@@ -104,7 +107,6 @@ def _from_sizes(target: Target, arch: Architecture, T: int, recipe: Recipe) -> d
         "dimension": log10(target.dim),  # of the first registration's model
         "heads over terms": log10(sum(arch.heads) / terms),
         "heads over terms and messages": log10(sum(arch.heads) / (terms + wanted)),
-        "untold by random reads": _log(untold(target, T, arch.positions != "none")),
         "parts not known": any(messages(term, target.sample(1, T, seed=SEED)) is None for term in target.terms),
     }
 

@@ -16,7 +16,9 @@ Descent finds directions fast and sharpness slowly: a read whose key is off by a
 O(d^2) of the maximum once it is sharp, but an average of inverse temperature b is off by O(1/b). So there are two
 answers. `ends` is what descent reaches in its steps, which is also a measure of how hard training will be. `floor` is
 what is left when temperature is no obstacle: all scores multiplied by the best of FACTORS, for the starts of the
-descent and for one that is not descended at all, whose heads follow the target's own scores (`State.aims`).
+descent and for one that is not descended at all, whose heads follow the target's own scores (`State.aims`). Where no
+score is known, that one averages all tokens alike, and its read-out learns its features (`readout.py`): a network needs
+no sharpness for a smooth function of the mean token.
 """
 
 from collections.abc import Sequence
@@ -25,6 +27,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from infoflow.forecasts.readout import ReadOut, averaged, normal, ridge, standard
 from infoflow.forecasts.states import State
 
 FEATURES = 80  # random GELU features of what the read-out sees
@@ -82,14 +85,28 @@ def floors(
     aimed = following.measured(y)
     best, errors = (problem, ends) if ends.min() < aimed.min() else (following, aimed)
     missed = [] if terms is None else best.missed(terms, *divmod(int(errors.argmin()), best.starts))
+    least = aimed.min().item()
+    if not any(state.aims.shape[-1] for state in states):
+        alike, untold = _average(states[-1], embed, y, terms)
+        missed = untold if alike < min(least, ends.min().item()) else missed
+        least = min(least, alike)
     return Floors(
         ends=ends[0].tolist(),
         ways=ways,
-        aimed=aimed.min().item(),
+        aimed=least,
         sharpened=ends.min().item(),
         missed=missed,
         sharp=ends.amin(0).tolist(),
     )
+
+
+def _average(state: State, embed: int, y: Tensor, terms: Tensor | None) -> tuple[float, list[float]]:
+    """The error, and what of each term is missed, where all heads of the layer average all tokens alike."""
+    kept, half = min(state.heads * state.size, state.embed, embed), len(y) // 2
+    answers = averaged(state.tokens, y if terms is None else torch.cat([y, _unit(terms)], -1), kept)
+    answer, told = answers.split([y.shape[-1], answers.shape[-1] - y.shape[-1]], -1)
+    alike = _left(answer, y[half:], (-2, -1)).item()
+    return alike, [] if terms is None else _left(told, _unit(terms)[half:], -2).clamp_max(1.0).tolist()
 
 
 def starts_of(layers: int) -> int:
@@ -116,11 +133,9 @@ class _Problem:
         self.weights = [weight for layer in self.layers for weight in layer.weights if weight.requires_grad]
         self.squeeze = None
         if seen > embed:
-            self.squeeze = _normal((starts, seen, embed), generator, seen).requires_grad_()
+            self.squeeze = normal((starts, seen, embed), generator, seen).requires_grad_()
             self.weights.append(self.squeeze)
-        size = min(seen, embed)
-        self.directions = _normal((size, FEATURES), generator, size)
-        self.offsets = _normal((FEATURES,), generator, 1)
+        self.readout = ReadOut(min(seen, embed), FEATURES, generator)
 
     @torch.no_grad()
     def aim(self) -> None:
@@ -147,7 +162,7 @@ class _Problem:
             chosen = torch.randperm(len(y), generator=self.generator, device=y.device)[: 2 * fitted]
             features = self._features(self._seen(chosen))
             with torch.no_grad():
-                answer = _ridge(features[:, :fitted], y[chosen[:fitted]], RIDGE)
+                answer = ridge(features[:, :fitted], y[chosen[:fitted]], RIDGE)
             error = (features[:, fitted:] @ answer - y[chosen[fitted:]]).square().mean((1, 2))
             if step == LOOK:
                 noted = error.tolist()
@@ -161,17 +176,14 @@ class _Problem:
         """(FACTORS, S): the error with all scores multiplied; fitted on the first half, measured on the second."""
         rest, found = y[len(y) // 2 :], []
         for factor in FACTORS:
-            error = (self._answers(y, factor) - rest).square().mean((1, 2))
-            found.append(error / (rest - rest.mean(0)).square().mean())
+            found.append(_left(self._answers(y, factor), rest, (-2, -1)))
         return torch.stack(found)
 
     @torch.no_grad()
     def missed(self, terms: Tensor, factor: int, start: int) -> list[float]:
         """For each term (column) the share of its variance that the reads of one start leave unexplained."""
-        y = (terms - terms.mean(0)) / terms.std(0).clamp_min(1e-9)
-        rest = y[len(y) // 2 :]
-        error = (self._answers(y, FACTORS[factor])[start] - rest).square().mean(0)
-        return (error / (rest - rest.mean(0)).square().mean(0).clamp_min(1e-9)).clamp_max(1.0).tolist()
+        y = _unit(terms)
+        return _left(self._answers(y, FACTORS[factor])[start], y[len(y) // 2 :], -2).clamp_max(1.0).tolist()
 
     def _answers(self, y: Tensor, factor: float) -> Tensor:
         """(S, N / 2, o): a read-out fitted on the first half of the samples answers for the second."""
@@ -180,7 +192,7 @@ class _Problem:
         averages = torch.cat([self._averages(part, factor) for part in everything.split(FITTED)], 1)
         seen = self._squeezed(averages, averages[:, :half])
         features = self._features(seen, seen[:, :half])
-        return features[:, half:] @ _ridge(features[:, :half], y[:half], LAST_RIDGE)
+        return features[:, half:] @ ridge(features[:, :half], y[:half], LAST_RIDGE)
 
     def _averages(self, chosen: Tensor, factor: float = 1.0) -> Tensor:
         return torch.cat([layer(chosen, factor) for layer in self.layers], -1)
@@ -190,14 +202,13 @@ class _Problem:
         return self._squeezed(averages, averages)
 
     def _squeezed(self, averages: Tensor, reference: Tensor) -> Tensor:
-        return averages if self.squeeze is None else _standard(averages, reference) @ self.squeeze
+        return averages if self.squeeze is None else standard(averages, reference) @ self.squeeze
 
     def _features(self, seen: Tensor, reference: Tensor | None = None) -> Tensor:
-        normal = _standard(seen, seen if reference is None else reference)
-        bent = torch.nn.functional.gelu(normal @ self.directions + self.offsets)
-        row, column = torch.triu_indices(*(min(normal.shape[-1], self.multiplied),) * 2)
-        products = (normal[..., row] * normal[..., column]).clamp(-LARGEST, LARGEST)
-        return torch.cat([torch.ones_like(normal[..., :1]), normal, bent, products], -1)
+        seen = standard(seen, seen if reference is None else reference)
+        row, column = torch.triu_indices(*(min(seen.shape[-1], self.multiplied),) * 2)
+        products = (seen[..., row] * seen[..., column]).clamp(-LARGEST, LARGEST)
+        return torch.cat([self.readout.features(seen), products], -1)
 
 
 @dataclass
@@ -217,11 +228,11 @@ class _Layer:
         n = min(self.state.size, E)
         device, generator = self.state.tokens.device, self.generator
         scales = torch.tensor([SCALES[s % len(SCALES)] for s in range(S)], device=device).view(S, 1, 1)
-        self.keep = torch.eye(p, device=device).expand(S, p, p) if p == E else _normal((S, E, p), generator, p)
-        self.keys = scales * _normal((S, h, E), generator, E)
+        self.keep = torch.eye(p, device=device).expand(S, p, p) if p == E else normal((S, E, p), generator, p)
+        self.keys = scales * normal((S, h, E), generator, E)
         self.gains = torch.zeros(S, h, 1, device=device, requires_grad=True)
         self.gained = torch.tensor([GAINED[s % len(GAINED)] for s in range(S)], device=device).view(S, 1, 1)
-        self.values = torch.eye(E, device=device).expand(S, h, E, E) if n == E else _normal((S, h, n, E), generator, E)
+        self.values = torch.eye(E, device=device).expand(S, h, E, E) if n == E else normal((S, h, n, E), generator, E)
         self.keep.requires_grad_(p > E)
         self.keys.requires_grad_()
         self.values.requires_grad_(n < E)
@@ -278,20 +289,10 @@ def _normalised(y: Tensor) -> Tensor:
     return (y - y.mean(0)) / (y - y.mean(0)).square().mean().sqrt()
 
 
-def _normal(shape: tuple[int, ...], generator: torch.Generator, fan: int) -> Tensor:
-    return torch.randn(shape, generator=generator, device=generator.device) / fan**0.5
+def _unit(terms: Tensor) -> Tensor:
+    return (terms - terms.mean(0)) / terms.std(0).clamp_min(1e-9)
 
 
-def _standard(x: Tensor, reference: Tensor) -> Tensor:
-    """Centred and scaled by the reference's mean and deviation, which carry no gradient."""
-    with torch.no_grad():
-        mean, deviation = reference.mean(1, keepdim=True), reference.std(1, keepdim=True).clamp_min(1e-9)
-    return (x - mean) / deviation
-
-
-def _ridge(features: Tensor, y: Tensor, ridge: float) -> Tensor:
-    """Coefficients in float64: the normal matrix of sharp averages is nearly singular."""
-    F = features.double()
-    normal = F.transpose(-1, -2) @ F
-    penalty = ridge * F.shape[1] * torch.eye(F.shape[-1], dtype=F.dtype, device=F.device)
-    return torch.linalg.solve(normal + penalty, F.transpose(-1, -2) @ y.double()).to(features.dtype)
+def _left(answers: Tensor, y: Tensor, over: int | tuple[int, ...]) -> Tensor:
+    """The share of the variance that answers (..., N, o) leave, over samples or over samples and outputs."""
+    return (answers - y).square().mean(over) / (y - y.mean(0)).square().mean(over).clamp_min(1e-9)

@@ -48,6 +48,7 @@ from infoflow.targets import (
 )
 from infoflow.targets.search import respond
 
+MOST_SLOPES = 200_000  # numbers of the sequences on which the target's slopes are taken
 BENT = 24  # random GELU features of a token's state
 GAIN = 1.5  # of their directions: enough to bend within a deviation
 FEW, LINEAR = 200, 0.02  # sequences, and the share of a score's variance that a linear map may leave
@@ -255,10 +256,25 @@ def _kept(target: Target, X: np.ndarray, embed: int) -> np.ndarray:
     d = X.shape[-1]
     if embed >= d:
         return X
-    few = X[: max(1, 200_000 // X[0].size)]
+    few = X[: max(1, MOST_SLOPES // X[0].size)]
     slopes = target.gradient(few).reshape(-1, d)
     plane = np.linalg.eigh(slopes.T @ slopes)[1][:, -embed:]
     return X @ plane @ plane.T
+
+
+def steep(target: Target, X: np.ndarray) -> Tensor:
+    """(d, d): a root of the mean outer product of the target's slopes by its standardised tokens, of trace one.
+
+    Random directions multiplied by it are those in which the target changes; without slopes all are alike.
+    """
+    d = X.shape[-1]
+    few = X[: max(1, MOST_SLOPES // X[0].size)]
+    slopes = target.gradient(few).reshape(-1, d) * X.std((0, 1))
+    values, vectors = np.linalg.eigh(slopes.T @ slopes)
+    values = np.clip(values, 0.0, None)
+    if not values.sum() > 0:
+        values = np.ones(d)
+    return torch.from_numpy(vectors * np.sqrt(values / values.sum())).float()
 
 
 def _bent(known: list[Tensor], fetched: list[Tensor]) -> Tensor:

@@ -9,6 +9,10 @@ it leaves of the target's variance is `untold`. Where that is little (0.03 for a
 every step has a slope to follow; where it is nearly everything (0.8 to 1 for the closest pair of eight tokens or more),
 the heads that the target needs must be found in the dark, and short runs do not find them, however low the floor is. No
 step of descent is made, and nothing here depends on the architecture but whether it tells positions apart.
+
+Training finds soon which directions of a token matter at all. So the tokens may be multiplied first by a root of the
+mean outer product of the target's slopes (`states.steep`), as if that had been found: of a smooth function of one
+projection of five-dimensional tokens, random reads then leave 1e-4 instead of 3e-2.
 """
 
 from functools import lru_cache
@@ -18,7 +22,7 @@ import torch
 from torch import Tensor
 
 from infoflow import cost
-from infoflow.forecasts.states import names_positions
+from infoflow.forecasts.states import names_positions, steep
 from infoflow.targets import Target
 
 SAMPLES, FITTED, SEED = 3_000, 2_400, 11
@@ -27,20 +31,24 @@ HEAT = (1.0, 3.0, 10.0, 30.0)  # of the reads in turn
 FEATURES, GAIN = 400, 1.5  # random GELU features of what is read
 RIDGES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # the best of them is taken: there is one number to find
 LONGEST = 64  # tokens: a longer sequence is judged by this many
+FLAT = 1e-4  # directions in which the target changes less, as a share of the steepest (squared), are left out
 
 
 @lru_cache(maxsize=256)
-def untold(target: Target, T: int, positions: bool) -> float:
-    """The share of the target's variance that the best read-out of random reads leaves."""
+def untold(target: Target, T: int, positions: bool, directed: bool = True) -> float:
+    """The share of the target's variance that the best read-out of random reads leaves; `directed`: of reads in the
+    directions in which the target changes."""
     T, d = T if names_positions(target) else min(T, LONGEST), target.dim
     width = d + d * (d + 1) // 2 + positions * T
     needed = 4.0 * SAMPLES * (T * (2 * width + READS) + 2 * READS * width)
     cost.memory(needed, f"random reads of T={T} tokens", "T or d")
-    X = torch.from_numpy(target.sample(SAMPLES, T, seed=SEED))
-    y = torch.from_numpy(np.asarray(target(X.numpy()))).reshape(SAMPLES, -1)
+    X = target.sample(SAMPLES, T, seed=SEED)
+    y = torch.from_numpy(np.asarray(target(X))).reshape(SAMPLES, -1)
     generator = torch.Generator().manual_seed(0)
-    tokens = _standard(X.float(), (0, 1))
-    row, column = torch.triu_indices(d, d)
+    tokens = _standard(torch.from_numpy(X).float(), (0, 1))
+    if directed:
+        tokens = _directed(tokens, steep(target, X))
+    row, column = torch.triu_indices(tokens.shape[-1], tokens.shape[-1])
     products = tokens[..., row] * tokens[..., column]
     known = tokens
     if positions:
@@ -55,6 +63,13 @@ def untold(target: Target, T: int, positions: bool) -> float:
     directions = GAIN * torch.randn(seen.shape[-1], FEATURES, generator=generator) / seen.shape[-1] ** 0.5
     bent = torch.nn.functional.gelu(seen @ directions + torch.randn(FEATURES, generator=generator))
     return _left(torch.cat([torch.ones(SAMPLES, 1), seen, bent], -1).double(), y.double())
+
+
+def _directed(tokens: Tensor, root: Tensor) -> Tensor:
+    """The tokens in the directions in which the target changes, all together of deviation one."""
+    shares = root.square().sum(0)
+    found = tokens @ root[:, shares > FLAT * shares.max()]
+    return found / found.std().clamp_min(1e-9)
 
 
 def _reads(known: Tensor, tokens: Tensor, count: int, generator: torch.Generator) -> Tensor:
