@@ -4,7 +4,7 @@
 
 Scores are those of models that never saw the target (or the whole family) of the cell they forecast. The cells are
 those of the calibration families, those of the registrations that were trained when this was made, and the candidates
-of the two tests of `plan --forecast`: once scored, they may teach. The last have no pilots.
+of the first two tests of `plan --forecast`: once scored, they may teach. The last have no pilots.
 """
 
 import json
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from forecast_floors import FOLDER, TRAINED, drawn
-from forecast_plan import TESTS, trained_cells
+from forecast_plan import TEACHING, trained_cells
 from infoflow.files import write_json
 from infoflow.forecasts.cells import Cell
 from infoflow.forecasts.model import Calibration
@@ -42,7 +42,7 @@ def trained() -> list[tuple[Cell, dict[str, Any]]]:
     cells = {cell.name: cell for cell in drawn("trained", 0, 0)}
     rows = [row for path in TRAINED for row in lines(path)]
     plan = [(cells[name], {"full": [{"test": error} for error in errors]})
-            for test in TESTS.values() for name, errors in trained_cells(test).items()]  # fmt: skip
+            for test in TEACHING for name, errors in trained_cells(test).items()]  # fmt: skip
     return [(cells[row["name"]], row) for row in rows] + plan
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from forecast_plan import TESTS
+from forecast_plan import TEACHING, TESTS
 from forecast_plan import cells as plan_cells
 from infoflow.forecasts import families, flops
 from infoflow.forecasts.cells import Cell, draw_cells
@@ -64,7 +64,7 @@ def drawn(part: str, targets: int, seed: int, most_flops: float | None = None) -
     if part == "trained":
         known = set().union(*map(names, TRAINED))
         return [cell for draw in DRAWS for cell in drawn(*draw) if cell.name in known] + [
-            cell for test in TESTS for cell in drawn(test, 0, 0)
+            cell for test in TEACHING for cell in drawn(test.name, 0, 0)
         ]
     cells = draw_cells(part, families.GROUPS[part], targets, seed)
     return [cell for cell in cells if most_flops is None or training_flops(cell, SEEDS) <= most_flops]

@@ -16,7 +16,7 @@ from infoflow.cli import cli
 from infoflow.errors import InfoFlowError
 from infoflow.forecasts import families
 from infoflow.forecasts.cells import USUAL, draw_cells
-from infoflow.forecasts.choose import ALIKE, preferred
+from infoflow.forecasts.choose import ALIKE, candidates, ordered, preferred
 from infoflow.forecasts.draws import Family
 from infoflow.forecasts.explain import explain
 from infoflow.forecasts.model import Calibration, calibrated, shipped
@@ -172,11 +172,27 @@ def test_a_plan_by_forecast_stays_within_its_budget_and_has_the_heads() -> None:
     assert "together" in str(alone.exception or alone.output)
 
 
-def test_of_forecasts_that_say_the_same_the_simplest_is_trained() -> None:
+def test_of_forecasts_that_say_the_same_the_one_with_the_most_heads_in_two_layers_is_trained() -> None:
     shapes = [Architecture.of(f"heads={heads}") for heads in ("1,1,1", "1,1", "2,2", "3", "3,3")]
-    assert preferred([1.0, 1.9, 1.9, 2.1, 5.0], shapes) == [2, 1, 0, 3, 4]
-    assert preferred([1.0, 2.1, 2.2, 2.3, 2.4], shapes) == [0, 1, 2, 3, 4]
-    assert preferred([4.0, 4.0, 4.0, 1.0, 1.0], shapes) == [3, 4, 0, 1, 2]
+    assert preferred([1.0, 2.4, 2.4, 2.6, 5.0], shapes) == [2, 1, 0, 3, 4]  # as many heads: the fewest layers
+    assert preferred([1.0, 2.6, 2.7, 2.8, 2.9], shapes) == [0, 1, 2, 3, 4]
+    assert preferred([4.0, 4.0, 4.0, 1.0, 1.0], shapes) == [4, 3, 0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("target", "asks"),
+    [("position_sum:positions=1+3,d=2", True), ("sum_of_maxima:D=2,d=2", False), ("triangle_center:d=2", False)],
+)
+def test_candidates_have_positions_where_the_order_of_the_tokens_matters(target: str, asks: bool) -> None:
+    assert ordered(targets.parse(target), 6) == asks
+    found = list(candidates(targets.parse(target), 6, 2_000, 2))
+    assert {shape.positions for shape in found} == {"additive" if asks else "none"}
+    assert all(shape.parameters(2, 1, 6) <= 2_000 for shape in found)
+
+
+def test_functions_of_the_whole_sequence_say_by_their_values_whether_order_matters() -> None:
+    assert ordered(targets.function(lambda X: X[..., 0, 0] * X[..., 1:, 0].mean(-1), 1, name="first"), 5)
+    assert not ordered(targets.function(lambda X: X.square().sum((-1, -2)), 2, name="squares"), 5)
 
 
 def test_predict_shows_what_is_possible_and_what_will_happen() -> None:
