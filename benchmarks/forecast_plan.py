@@ -102,7 +102,7 @@ def cells(test: Test) -> list[Cell]:
 
 def trained_cells(test: Test) -> dict[str, list[float]]:
     """The errors of the cells that are trained, by their names."""
-    known = {(row["target"], row["T"], row["arch"]): row["tests"] for row in _rows(test)}
+    known = {(row["target"], row["T"], row["arch"]): row["tests"] for row in _rows(test.trained)}
     keys = {cell.name: (cell.target.spelling, cell.T, str(cell.arch)) for cell in cells(test)}
     return {name: known[key] for name, key in keys.items() if key in known}
 
@@ -135,10 +135,11 @@ def make_forecasts(test: Test, seconds: float) -> None:
 def train(test: Test, seconds: float, device: str, share: str = "0/1", out: Path | None = None) -> None:
     torch.set_num_threads(1)
     began, made = time.monotonic(), provenance()
-    done = {(row["target"], row["T"], row["arch"]) for row in _rows(test)}
+    out = out or test.trained
+    done = {(row["target"], row["T"], row["arch"]) for row in _rows(test.trained) + _rows(out)}
     known = {target.spelling: target for target, _ in drawn(test)}
     number, of = map(int, share.split("/"))
-    with open(out or test.trained, "a", encoding="utf-8") as file:
+    with open(out, "a", encoding="utf-8") as file:
         for target, T, arch in _asked(test, known)[number::of]:
             if (target.spelling, T, arch) in done:
                 continue
@@ -161,13 +162,13 @@ def _asked(test: Test, known: dict[str, Target]) -> list[tuple[Target, int, str]
     return [(known[entry["target"]], entry["T"], c["arch"]) for entry in listed for c in entry["candidates"]]
 
 
-def _rows(test: Test) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in test.trained.read_text().splitlines()] if test.trained.exists() else []
+def _rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def score(test: Test) -> dict[str, Any]:
     """Targets all of whose candidates are trained: how far the chosen one is from the best, beside simple choices."""
-    errors = {(row["target"], row["T"], row["arch"]): median(row["tests"]) for row in _rows(test)}
+    errors = {(row["target"], row["T"], row["arch"]): median(row["tests"]) for row in _rows(test.trained)}
     known = {target.spelling: target for target, _ in drawn(test)}
     found = []
     for entry in json.loads(test.forecasts.read_text())["targets"]:

@@ -3,15 +3,18 @@
 import json
 from dataclasses import replace
 from importlib import import_module
+from operator import itemgetter
 from pathlib import Path
 from shutil import copytree
 from typing import Any
 
 import pytest
 
+from infoflow.errors import InfoFlowError
 from infoflow.lab.item import Context
 from infoflow.lab.papers.infoflow.followed import followed
 from infoflow.lab.papers.infoflow.recovery.item import _kept, _trained, measure, plan, ratios, sequences
+from infoflow.lab.papers.infoflow.recovery.item import run as run_recovery
 from infoflow.lab.recorded import results_of
 from infoflow.lab.registry import ITEMS, find
 from infoflow.lab.sweep import best_of
@@ -92,14 +95,33 @@ def test_the_weights_of_the_best_seeds_are_enough_to_measure_again(tmp_path: Pat
     if not (RESULTS / "infoflow" / "recovery" / "best" / "store").is_dir():
         pytest.skip("results/infoflow/recovery/best/store is not part of this copy")
     store = Store(copytree(RESULTS / "infoflow" / "recovery" / "best" / "store", tmp_path / "store"))
-    grid = plan(Context("best", tmp_path))
-    assert all(_kept(store, runs) for runs in grid.values())
+    context = Context("best", tmp_path)
+    grid = plan(context)
+    assert all(_kept(store, runs, context) for runs in grid.values())
     found = _trained(Context("best", tmp_path, seconds=1e-3), grid)
     assert all(best_of(found, cell).network().config.heads == cell[1] for cell in grid)
     runs = grid["eq. (6)", (5, 6)]
     (tmp_path / "store" / "weights" / f"{runs[1].key}.safetensors").unlink()
-    assert not _kept(store, runs)
-    assert not _kept(store, [*grid["eq. (6)", (6, 6)], replace(runs[0], seed=9)])
+    assert not _kept(store, runs, context)
+    assert not _kept(store, [*grid["eq. (6)", (6, 6)], replace(runs[0], seed=9)], context)
+
+
+def test_what_was_measured_of_a_network_stands_for_its_weights(tmp_path: Path) -> None:
+    """D-retrieval's are not shipped: its table is made again from what was measured, and from nothing else."""
+    source = RESULTS / "infoflow" / "recovery" / "paper"
+    if not (source / "measured").is_dir():
+        pytest.skip("results/infoflow/recovery/paper/measured is not part of this copy")
+    recorded = json.loads((source / "result.json").read_text(encoding="utf-8"))
+    folder = copytree(source, tmp_path / "copy")
+    parts = tuple(sorted({f"heads={row['heads'].strip('()')}" for row in recorded["rows"]}))
+    made = run_recovery(Context("paper", folder, parts=parts, seconds=1e-3))
+    key = itemgetter("heads", "rank")
+    assert sorted(made.rows, key=key) == sorted(recorded["rows"], key=key)
+    first = min((folder / "measured").iterdir())
+    for lie in ({}, {"NMSE": "low", "errors": {"argmax": [[1, 1]], "second": [[1, 1]]}, "followed": None}, [1]):
+        first.write_text(json.dumps(lie), encoding="utf-8")
+        with pytest.raises(InfoFlowError, match="expected what was measured"):
+            run_recovery(Context("paper", folder, parts=parts, seconds=1e-3))
 
 
 def test_heads_that_keep_their_token_need_not_be_enough() -> None:

@@ -4,6 +4,7 @@ The text speaks of a retrieval target, which `paper` trains; the sizes and the p
 which `best` trains.
 """
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,14 +13,17 @@ from torch import Tensor
 
 from infoflow import targets
 from infoflow.architecture import Architecture, matched_embed
+from infoflow.errors import InfoFlowError
+from infoflow.files import write_json
 from infoflow.lab.item import Compared, Context, Item, Judgement, Outcome, Told, printed
 from infoflow.lab.papers.infoflow.followed import followed
 from infoflow.lab.sweep import TrainedCells, best_of, train_cells
 from infoflow.probes.record import batched, record
 from infoflow.probes.recovery import recovery, untrained
+from infoflow.reading import json_of
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
-from infoflow.train.store import Result, Store
+from infoflow.train.store import Result, Store, is_number
 from infoflow.verdicts.predict import predict
 
 # The paper prints no rate, decay or length here ("to convergence"). The score of D-retrieval is a square, which a
@@ -64,11 +68,8 @@ def run(context: Context) -> Outcome:
     paper = {(table["kind"], tuple(table["heads"])): table for table in printed(__package__)["tables"]}
     rows, details = [], []
     for (name, heads), runs in grid.items():
-        best = best_of(results, (name, heads))
-        network = best.network()
-        errors = measure(network, sequences(runs[0], 400 if context.quick else 2000))
-        said, error = predicted(runs[0]), nmse(network, runs[0], TEST)
-        shares = followed(network, runs[0].regression()[0], sequences(runs[0], 400)) if name == "eq. (6)" else None
+        found = measured(context, best_of(results, (name, heads)), runs[0])
+        said, error, errors, shares = predicted(runs[0]), found["NMSE"], found["errors"], found["followed"]
         for kind in ("argmax", "second"):
             known = None if context.quick else paper.get((kind, heads))
             theirs = list(zip(known["trained"], known["initialized"], strict=True)) if known else []
@@ -101,10 +102,10 @@ def run(context: Context) -> Outcome:
 
 
 def _trained(context: Context, grid: dict[tuple[str, tuple[int, int]], list[Run]]) -> TrainedCells:
-    """All runs; the weights of the best of each cell are enough, and all that the repository ships."""
+    """All runs; the weights of the best of each cell, or what was measured of it, are enough."""
     store = Store(context.store)
     by_cell: dict[Any, list[Result]] = {}
-    whole = {cell for cell, runs in grid.items() if _kept(store, runs)}
+    whole = {cell for cell, runs in grid.items() if _kept(store, runs, context)}
     for keep in (False, True):
         part = {cell: runs for cell, runs in grid.items() if (cell not in whole) == keep}
         if part or not grid:  # an empty grid is refused there, with the parts a preset trains
@@ -112,11 +113,48 @@ def _trained(context: Context, grid: dict[tuple[str, tuple[int, int]], list[Run]
     return TrainedCells({cell: by_cell[cell] for cell in grid}, store)
 
 
-def _kept(store: Store, runs: list[Run]) -> bool:
-    """Whether every run is finished, and the weights of the best are there."""
+def _kept(store: Store, runs: list[Run], context: Context) -> bool:
+    """Whether every run is finished, and the weights of the best are there or it was measured."""
     found = [result for run in runs if (result := store.get(run.key)) is not None]
-    best = best_of(TrainedCells({"": found}, store), "") if found else None
-    return best is not None and len(found) == len(runs) and store.get(best.key, True) is not None
+    if len(found) < len(runs):
+        return False
+    best = best_of(TrainedCells({"": found}, store), "").key
+    return _measured(context, best).is_file() or store.get(best, True) is not None
+
+
+def _measured(context: Context, key: str) -> Path:
+    return context.out / "measured" / f"{key}.json"
+
+
+def measured(context: Context, best: Result, run: Run) -> dict[str, Any]:
+    """What the table says of a network: its NMSE, its recovery errors and, for eq. (6), which maxima are followed.
+
+    It is kept in the folder `measured` by the run's key, so that the table can be made again without the weights.
+    """
+    path = _measured(context, best.key)
+    if path.is_file():
+        return _read(path)
+    network, target = best.network(), run.regression()[0]
+    errors = measure(network, sequences(run, 400 if context.quick else 2000))
+    shares = followed(network, target, sequences(run, 400)) if context.preset != "paper" else None
+    found = {"NMSE": nmse(network, run, TEST), "errors": errors, "followed": shares}
+    write_json(path, found)
+    return found
+
+
+def _read(path: Path) -> dict[str, Any]:
+    found = json_of(path, "what was measured of a network")
+    try:
+        pairs = [pair for kind in NAMES.values() for pair in found["errors"][kind]]
+        shares = [share for layer in found["followed"] or [] for share in layer]
+        known = pairs and {len(pair) for pair in pairs} == {2} and found.keys() == {"NMSE", "errors", "followed"}
+        if not known or not all(map(is_number, [found["NMSE"], *shares, *(value for pair in pairs for value in pair)])):
+            raise ValueError
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise InfoFlowError(
+            f"expected what was measured of a network in {path}, got another; remove the file."
+        ) from None
+    return dict(found)
 
 
 def judge(result: dict[str, Any]) -> dict[str, Judgement]:
