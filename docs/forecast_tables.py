@@ -98,6 +98,21 @@ def forecast_plan_second(payload: Recorded) -> Shown:
     return _plans(payload)
 
 
+@table("benchmarks/results/forecast_plan_third.json")
+def forecast_plan_third(payload: Recorded) -> Shown:
+    return _plans(payload)
+
+
+SHOWN = ("1 times the least", "2.5 times the least", "any factor")
+TABLES["forecast_rules"] = plain(
+    "benchmarks/results/forecast_rules.json",
+    "of forecasts within | the one with the | drawn: within 1.5 times the best | geometric mean | plan's: within 1.5 | "
+    "geometric mean",
+    "{within} | {rule} | {drawn good:.0%} | {drawn mean:.2f} | {plan good:.0%} | {plan mean:.2f}",
+    where=lambda row: row["within"] in SHOWN,
+)
+
+
 def _plans(payload: Recorded) -> Shown:
     """How far each way to choose is from the best of the candidates, all of which were trained."""
     labels = list(payload["good"])
@@ -105,7 +120,7 @@ def _plans(payload: Recorded) -> Shown:
              *(each["times_best"][label] for label in labels)] for each in payload["each"]]  # fmt: skip
     good = [f"{payload['good'][label]} of {payload['scored']}" for label in labels]
     means = [payload["geometric_mean"][label] for label in labels]
-    head = ["target, T", "heads of the simplest", "heads of the best", *labels]
+    head = ["target, T", "heads of plan's choice", "heads of the best", *labels]
     last = [[f"within {payload['good_within']} times the best", "", "", *good], ["geometric mean", "", "", *means]]
     return head, [*rows, *last]
 
