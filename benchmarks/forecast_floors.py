@@ -4,7 +4,7 @@ python benchmarks/forecast_floors.py results/forecast/floors.jsonl --part traine
 python benchmarks/forecast_floors.py results/forecast/NAME_floors.jsonl --part newest --targets 264 --most-flops 1.5e11
 
 The first are of the cells that the model is calibrated on, the second what a registration is made from. `--most-flops`
-leaves out cells whose four seeds take more, before anything is known of them.
+leaves out cells whose four seeds take more, `--least-epochs` those of shorter runs, before anything is known of them.
 """
 
 import argparse
@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--targets", type=int, default=48)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--most-flops", type=float, help="Only cells whose four seeds take at most so many.")
+    parser.add_argument("--least-epochs", type=int, default=0, help="Only cells of so many epochs or more.")
     parser.add_argument("--share", default="0/1", help="2/3: of three processes side by side, this is number 2.")
     parser.add_argument("--seconds", type=float, default=1e9, help="Stop after so much processor time.")
     parser.add_argument("--device", default="cpu")
@@ -45,7 +46,7 @@ def main() -> None:
     torch.set_num_threads(1)
     number, of = map(int, options.share.split("/"))
     done = names(options.out) if options.out.exists() else set()
-    cells = drawn(options.part, options.targets, options.seed, options.most_flops)
+    cells = drawn(options.part, options.targets, options.seed, options.most_flops, options.least_epochs)
     with open(options.out, "a", encoding="utf-8") as file:
         for cell in [cell for cell in cells[number::of] if cell.name not in done]:
             if time.process_time() > options.seconds:
@@ -58,7 +59,7 @@ def names(path: Path) -> set[str]:
     return {json.loads(line)["name"] for line in path.read_text(encoding="utf-8").splitlines()}
 
 
-def drawn(part: str, targets: int, seed: int, most_flops: float | None = None) -> list[Cell]:
+def drawn(part: str, targets: int, seed: int, most_flops: float | None = None, least_epochs: int = 0) -> list[Cell]:
     if part in TESTS:
         return plan_cells(TESTS[part])
     if part == "trained":
@@ -67,7 +68,8 @@ def drawn(part: str, targets: int, seed: int, most_flops: float | None = None) -
             cell for test in TEACHING for cell in drawn(test.name, 0, 0)
         ]
     cells = draw_cells(part, families.GROUPS[part], targets, seed)
-    return [cell for cell in cells if most_flops is None or training_flops(cell, SEEDS) <= most_flops]
+    affordable = [cell for cell in cells if most_flops is None or training_flops(cell, SEEDS) <= most_flops]
+    return [cell for cell in affordable if cell.recipe.epochs >= least_epochs]
 
 
 def training_flops(cell: Cell, seeds: int) -> float:

@@ -59,17 +59,21 @@ def main() -> None:
     parser.add_argument("--targets", type=int, default=27)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--most-flops", type=float, help="As the floors were found with.")
+    parser.add_argument("--least-epochs", type=int, default=0, help="Likewise.")
     parser.add_argument("--again", metavar="OTHER", help="The registration whose untrained cells are forecast again.")
     options = parser.parse_args()
     draw = {"families": options.part, "targets": options.targets, "seed": options.seed}
     draw |= {"most_flops": options.most_flops} if options.most_flops else {}
+    draw |= {"least_epochs": options.least_epochs} if options.least_epochs else {}
     others, seeds = {}, {}
     if options.again:
         other = json.loads((FOLDER / f"{options.again}.json").read_text())
         draw, others = other["draw"], {"trained_in": options.again}
         done = {row["name"] for row in lines(FOLDER / f"{options.again}.jsonl")}
         seeds = {cell["name"]: cell["seeds"] for cell in other["cells"] if cell["name"] not in done}
-    cells = {cell.name: cell for cell in drawn(draw["families"], draw["targets"], draw["seed"], draw.get("most_flops"))}
+    asked = (draw[key] for key in ("families", "targets", "seed"))
+    bounds = {key: draw[key] for key in ("most_flops", "least_epochs") if key in draw}
+    cells = {cell.name: cell for cell in drawn(*asked, **bounds)}
     rows = lines(FOLDER / f"{options.name}_floors.jsonl")
     if {row["name"] for row in rows} != set(cells):
         raise SystemExit(
