@@ -15,6 +15,7 @@ REGISTRATIONS = {
     "sixth": "sixth",
     "seventh": "seventh",
     "eighth": "eighth",
+    "ninth": "ninth",
     "all of families never met": "test",
 }
 
