@@ -9,7 +9,7 @@ import numpy as np
 
 from infoflow.forecasts.draws import Drawn, Family, seed_of
 from infoflow.forecasts.later_families import FRESH, FURTHER, LATER
-from infoflow.forecasts.newest_families import NEWEST
+from infoflow.forecasts.newest_families import LATEST, NEWEST
 from infoflow.targets import Extremum, Polynomial, Target, TreeScore, named
 from infoflow.targets.score import Edge
 
@@ -153,4 +153,5 @@ GROUPS: dict[str, tuple[Family, ...]] = {
     "further": FURTHER,
     "fresh": FRESH,
     "newest": NEWEST,
+    "latest": LATEST,
 }

@@ -1,6 +1,7 @@
 """Families of targets that no version of the forecast has met.
 
-NEWEST was written after the sixth version of the forecast, by someone who had not seen how the seventh works.
+NEWEST was written after the sixth version of the forecast, by someone who had not seen how the seventh works; LATEST
+was written after the seventh version, by someone who had not seen how the eighth works.
 """
 
 import numpy as np
@@ -164,6 +165,160 @@ def agrees_with_first(rng: np.random.Generator) -> Drawn:
     return Drawn(named.function(share, d, name=f"agrees_with_first:d={d},seed={seed}", sampler="normal"), 1, True)
 
 
+def stepping_stones(rng: np.random.Generator) -> Drawn:
+    """The least cost of a way from x(1) to x(T) by way of one or two tokens: uniform tokens on the box.
+
+    min_s c(x(1), x(s)) + c(x(s), x(T)) where one stop is made, c(x, y) = sum_j w_j (x_j - y_j)^2, 1/2 < w_j < 2: a
+    search between two given ends.
+    """
+    stops, d, seed = int(rng.integers(1, 3)), int(rng.integers(1, 4)), seed_of(rng)
+    W = np.diag(np.random.default_rng(seed).uniform(0.5, 2.0, d))
+    end, stop = (Polynomial.quadratic(count * W) for count in (1, 2))
+    one, other = Polynomial.identity(d), Polynomial.linear(-2 * W)
+    edges = tuple(Edge(v, v + 1, one, other) for v in range(stops + 1))
+    score = TreeScore((end, *[stop] * stops, end), edges, d)
+    way = Extremum(score, "min", sets=((0,), *[None] * stops, slice(-1, None)))
+    return Drawn(Target.sum(way, spelling=f"stepping_stones:stops={stops},d={d},seed={seed}"), stops, True)
+
+
+def first_two_ask(rng: np.random.Generator) -> Drawn:
+    """(max_t x(1)'A x(t)) (max_t x(2)'B x(t)), uniform tokens on the box: two tokens ask all of them, each its own."""
+    d, seed = int(rng.integers(1, 5)), seed_of(rng)
+    scores = [TreeScore.bilinear(A) for A in np.random.default_rng(seed).standard_normal((2, d, d))]
+    terms = tuple(Extremum(score, sets=((asks,), None)) for asks, score in enumerate(scores))
+    outer = Polynomial(np.array([[1, 1]]), np.array([[1.0]]))
+    return Drawn(Target(terms, outer, d, f"first_two_ask:d={d},seed={seed}"), 2, True)
+
+
+def read_of_best_pair(rng: np.random.Generator) -> Drawn:
+    """b'x(s*) c'x(t*), (s*, t*) = argmax_{s,t} x(s)'A x(t), |b| = |c| = 1, uniform tokens on the box.
+
+    A pair is chosen by one score, and something else is read of both its tokens.
+    """
+    d, seed = int(rng.integers(2, 5)), seed_of(rng)
+    pair = Extremum(TreeScore.bilinear(np.random.default_rng(seed + 1).standard_normal((d, d))))
+    reads = [Polynomial.linear(b[None]) for b in _units(seed, 2, d)]
+    terms = tuple(ValueAtExtremum(pair, read, v, name=f"read_{v + 1}") for v, read in enumerate(reads))
+    outer = Polynomial(np.array([[1, 1]]), np.array([[1.0]]))
+    return Drawn(Target(terms, outer, d, f"read_of_best_pair:d={d},seed={seed}"), 2)
+
+
+def second_at_both_ends(rng: np.random.Generator) -> Drawn:
+    """Two outputs, (p + q) / 2 and p - q: p the second largest, q the second smallest a'x(t), clamped normal tokens.
+
+    Where the tokens lie and how widely, along |a| = 1 and whatever the two outermost do.
+    """
+    d, seed = int(rng.integers(1, 6)), seed_of(rng)
+    a = _units(seed, 1, d)[0]
+    outer = Polynomial.linear(np.array([[0.5, -0.5], [1.0, 1.0]]))  # of p and -q
+    spelling = f"second_at_both_ends:d={d},seed={seed}"
+    return Drawn(Target((KthLargest(2, a), KthLargest(2, -a)), outer, d, spelling, sampler="clamped_normal"), 4)
+
+
+def fixed_interaction(rng: np.random.Generator) -> Drawn:
+    """x(p)'A x(q) + (b'x(r))^2, |b| = 1, p, q, r three of the first four positions: normal tokens, products alone."""
+    p, q, r = (int(position) for position in rng.permutation(4)[:3])
+    d, seed = int(rng.integers(1, 5)), seed_of(rng)
+    b, matrix = _units(seed, 1, d)[0], np.zeros((3 * d, 3 * d))
+    matrix[:d, d : 2 * d] = np.random.default_rng(seed + 1).standard_normal((d, d)) / d**0.5
+    matrix[2 * d :, 2 * d :] = np.outer(b, b)
+    terms = tuple(PositionSum((position,), d) for position in (p, q, r))
+    spelling = f"fixed_interaction:positions={p + 1}.{q + 1}.{r + 1},d={d},seed={seed}"
+    return Drawn(Target(terms, Polynomial.quadratic(matrix), d, spelling, sampler="normal"), 3, True)
+
+
+def near_shell(rng: np.random.Generator) -> Drawn:
+    """max_t b'x(t) - 2 (sum_j c_j x_j(t)^2 - 1/2)^2, |b| = 1, uniform tokens on the box: a score of degree 4.
+
+    The token is to lie on an ellipsoid (1/2 < c_j < 2) and there far along b.
+    """
+    d, seed = int(rng.integers(1, 5)), seed_of(rng)
+    b, c, unit = _units(seed, 1, d)[0], np.random.default_rng(seed + 1).uniform(0.5, 2.0, d), np.eye(d, dtype=int)
+    fourth = (2 * (unit[:, None] + unit[None])).reshape(-1, d)
+    powers = np.concatenate([unit, 2 * unit, fourth, 0 * unit[:1]])
+    score = Polynomial(powers, np.concatenate([b, 2 * c, -2 * np.outer(c, c).ravel(), [-0.5]])[None])
+    return Drawn(Target.sum(Extremum(TreeScore((score,), (), d)), spelling=f"near_shell:d={d},seed={seed}"), 1)
+
+
+def softmax_pool(rng: np.random.Generator) -> Drawn:
+    """sum_t w_t b'x(t) / sum_t w_t, w_t = exp(h a'x(t)), |a| = |b| = 1, normal tokens: a smooth value at a maximum."""
+    h, d, seed = int(rng.integers(1, 7)), int(rng.integers(2, 6)), seed_of(rng)
+    a, b = torch.from_numpy(_units(seed, 2, d))
+
+    def pooled(X: torch.Tensor) -> torch.Tensor:
+        return (torch.softmax(h * (X @ a.to(X)), -1) * (X @ b.to(X))).sum(-1)
+
+    return Drawn(named.function(pooled, d, name=f"softmax_pool:h={h},d={d},seed={seed}", sampler="normal"), 1)
+
+
+def correlation(rng: np.random.Generator) -> Drawn:
+    """The correlation of a'x(t) with b'x(t) over the tokens, normal tokens: a ratio of aggregates, of no scale."""
+    d, seed = int(rng.integers(2, 6)), seed_of(rng)
+    ab = torch.from_numpy(_units(seed, 2, d).T.copy())
+
+    def correlated(X: torch.Tensor) -> torch.Tensor:
+        found = X @ ab.to(X)
+        u, v = (found - found.mean(-2, keepdim=True)).unbind(-1)
+        return (u * v).mean(-1) / (u.square().mean(-1) * v.square().mean(-1) + 1e-12).sqrt()
+
+    return Drawn(named.function(correlated, d, name=f"correlation:d={d},seed={seed}", sampler="normal"), 1)
+
+
+def mean_record(rng: np.random.Generator) -> Drawn:
+    """The mean over s of max_{t <= s} a'x(t), |a| = 1, normal tokens: a running maximum, so the early ones count more."""
+    d, seed = int(rng.integers(1, 6)), seed_of(rng)
+    a = torch.from_numpy(_units(seed, 1, d)[0])
+
+    def record(X: torch.Tensor) -> torch.Tensor:
+        return (X @ a.to(X)).cummax(-1).values.mean(-1)
+
+    return Drawn(named.function(record, d, name=f"mean_record:d={d},seed={seed}", sampler="normal"), 1, True)
+
+
+def recurrent_state(rng: np.random.Generator) -> Drawn:
+    """h(T), two outputs, of h(t) = tanh(R h(t - 1) + A x(t)), h(0) = 0, R 0.9 times a rotation, normal tokens.
+
+    A recurrent network of two units with rows of A of length one: the last tokens count most, in their order.
+    """
+    d, seed = int(rng.integers(1, 6)), seed_of(rng)
+    angle = np.random.default_rng(seed + 1).uniform(0, 2 * np.pi)
+    turn = 0.9 * np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+    A, R = torch.from_numpy(_units(seed, 2, d).T.copy()), torch.from_numpy(turn)
+
+    def state(X: torch.Tensor) -> torch.Tensor:
+        fed, turned = X @ A.to(X), R.to(X)
+        h = torch.zeros_like(fed[..., 0, :])
+        for t in range(X.shape[-2]):
+            h = torch.tanh(h @ turned + fed[..., t, :])
+        return h
+
+    spelling = f"recurrent_state:d={d},seed={seed}"
+    return Drawn(named.function(state, d, outputs=2, name=spelling, sampler="normal"), 2, True)
+
+
+def lagged_product(rng: np.random.Generator) -> Drawn:
+    """The mean of x(t)'A x(t + l) over t, |A|_F = 1, uniform tokens on the box: products of tokens l apart."""
+    lag, d, seed = int(rng.integers(1, 4)), int(rng.integers(1, 5)), seed_of(rng)
+    A = torch.from_numpy(_units(seed, 1, d * d).reshape(d, d))
+
+    def mean(X: torch.Tensor) -> torch.Tensor:
+        return ((X[..., :-lag, :] @ A.to(X)) * X[..., lag:, :]).sum(-1).mean(-1)
+
+    return Drawn(named.function(mean, d, name=f"lagged_product:lag={lag},d={d},seed={seed}"), 1, True)
+
+
+def signed_extreme(rng: np.random.Generator) -> Drawn:
+    """a'x(t*), t* = argmax_t |a'x(t)|, |a| = 1, normal tokens: the one farthest from 0 with its sign, so it jumps."""
+    d, seed = int(rng.integers(1, 6)), seed_of(rng)
+    a = torch.from_numpy(_units(seed, 1, d)[0])
+
+    def extreme(X: torch.Tensor) -> torch.Tensor:
+        found = X @ a.to(X)
+        return found.gather(-1, found.abs().argmax(-1, keepdim=True))[..., 0]
+
+    return Drawn(named.function(extreme, d, name=f"signed_extreme:d={d},seed={seed}", sampler="normal"), 2)
+
+
 def _units(seed: int, count: int, d: int) -> np.ndarray:
     """Random directions of length one, (count, d)."""
     found = np.random.default_rng(seed).standard_normal((count, d))
@@ -183,4 +338,18 @@ NEWEST: tuple[Family, ...] = (
     kernel_regression,
     sawtooth,
     agrees_with_first,
+)
+LATEST: tuple[Family, ...] = (
+    stepping_stones,
+    first_two_ask,
+    read_of_best_pair,
+    second_at_both_ends,
+    fixed_interaction,
+    near_shell,
+    softmax_pool,
+    correlation,
+    mean_record,
+    recurrent_state,
+    lagged_product,
+    signed_extreme,
 )
