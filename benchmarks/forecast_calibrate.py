@@ -4,7 +4,7 @@
 
 Scores are those of models that never saw the target (or the whole family) of the cell they forecast. The cells are
 those of the calibration families, those of the registrations that were trained when this was made, and the candidates
-of the first two tests of `plan --forecast`: once scored, they may teach. The last have no pilots.
+of the three tests of `plan --forecast`: once scored, they may teach. The last have no pilots.
 """
 
 import json
@@ -20,7 +20,7 @@ from forecast_floors import FOLDER, TRAINED, drawn
 from forecast_plan import TEACHING, trained_cells
 from infoflow.files import write_json
 from infoflow.forecasts.cells import Cell
-from infoflow.forecasts.model import Calibration
+from infoflow.forecasts.model import PILOT, Calibration
 from infoflow.forecasts.pilots import pilot_quantities
 from infoflow.forecasts.quantities import NAMES, PILOT_NAMES, quantities
 from infoflow.forecasts.reads import Floors
@@ -69,7 +69,7 @@ def main() -> None:
     theory = np.array([cell["quantities"] for cell in cells])
     both = np.array([cell["quantities"] + cell["pilot"] for cell in cells if cell["pilot"]])
     models = {"theory": Calibration(theory, errors, families, NAMES),
-              "pilot": Calibration(both, errors[piloted], families[piloted], NAMES)}  # fmt: skip
+              "pilot": Calibration(both, errors[piloted], families[piloted], NAMES, pilot_weight=PILOT)}  # fmt: skip
     made = provenance()
     missed = dict(zip(np.flatnonzero(piloted).tolist(), models["pilot"].misses.tolist(), strict=True))
     for number, miss in enumerate(models["theory"].misses.tolist()):
@@ -77,7 +77,7 @@ def main() -> None:
         cells[number]["misses"] = [round(value, 4) for value in found]
     widening = {name: round(model.widening(), 4) for name, model in models.items()}
     shipped = {"provenance": made, "quantities": list(NAMES), "pilot_quantities": list(PILOT_NAMES),
-               "widening": widening, "cells": cells}  # fmt: skip
+               "widening": widening, "pilot_weight": PILOT, "cells": cells}  # fmt: skip
     write_json(ROOT / "src/infoflow/forecasts/calibration.json", shipped)
     rows = [row for _, row in trained() if "pilot_0.05" in row]
     pilots = {share: np.array([math.log10(median(run["test"] for run in row[f"pilot_{share}"])) for row in rows])

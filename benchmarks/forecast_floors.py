@@ -25,10 +25,10 @@ from infoflow.forecasts.quantities import find_floors
 
 FOLDER = Path(__file__).parents[1] / "results/forecast"
 # Cells that may teach: those of the calibration families and of the registrations that were scored before this version.
-SCORED = ("calibration", "registered", "second", "fifth", "sixth", "seventh")
+SCORED = ("calibration", "registered", "second", "fifth", "sixth", "seventh", "eighth", "ninth")
 TRAINED = tuple(FOLDER / f"{name}.jsonl" for name in SCORED)
 DRAWS = (("calibration", 48, 0), ("test", 9, 1), ("test", 18, 2), ("later", 132, 11), ("further", 60, 21),
-         ("fresh", 264, 31))  # fmt: skip
+         ("fresh", 264, 31), ("newest", 330, 41), ("newest", 120, 51))  # fmt: skip
 
 
 def main() -> None:

@@ -6,7 +6,9 @@ kernel ridge regression on the cells of `calibration.json`. With z the standardi
     k(z, w) = exp(-|z - w|^2 / 2 m L) + <z, w> / 10 m,
     log10 NMSE = mean + sum_i c_i k(z, z_i),   (K + r I) c = y - mean,
 
-smooth where cells are near and linear far from all of them. A large floor is taken at its word, for where one is found
+smooth where cells are near and linear far from all of them. What reads that nobody aimed leave untold says how hard it
+is to begin, which matters less the longer a run goes on: before it is standardised it is multiplied by a share that
+falls linearly in the logarithm of the steps, between the ends of FADES. A large floor is taken at its word, for where one is found
 networks end at it: of the 65 calibration cells of one layer and a linear encoder with a floor above 0.1, the median one
 ended at 1.0 times its floor and nine in ten within 1.6 times. So the forecast is a weighted mean of the floor (TRAINED
 of it where one layer reads an MLP encoder, whose trained features do better than random ones) and of the regression, in
@@ -17,7 +19,8 @@ The interval is conformal. A cell's miss is its error less the forecast of a mod
 An interval reaches from the 0.1 to the 0.9 quantile of the misses of the NEAREST cells of its kind (with a floor that
 has its full say, or without one: the former are far easier), times the factor with which
 intervals made without a family cover eight in ten of that family's cells, over all families (`widening`). Two models
-are calibrated: from theory's quantities alone, and with those of a pilot.
+are calibrated: from theory's quantities alone, and with those of a pilot. The pilot's two are multiplied by PILOT after
+they are standardised, for each says more than one of theory's; and the run is forecast to end no higher than its pilot.
 """
 
 import json
@@ -32,6 +35,8 @@ import numpy as np
 from infoflow.errors import InfoFlowError
 
 RIDGE, REACH, LINEAR = 0.1, 2.0, 0.1  # r, L and the weight of the linear part
+FADING, FADES = "untold, fading", ((840, 8_400), (1.0, 0.4))  # a quantity; steps, and its shares there
+PILOT = 2.0  # the weight of a pilot's quantities
 NEAREST = 80  # cells whose misses make the interval
 COVERED = 0.8  # of the cells
 RISING, WORD, TRAINED = (-2.0, -1.0), 0.7, 0.8
@@ -50,10 +55,11 @@ class Calibration:
     families: np.ndarray
     names: tuple[str, ...]
     known_misses: np.ndarray | None = None
+    pilot_weight: float | None = None  # of the columns behind those that are named; None: of earlier registrations
 
     def model(self, kept: np.ndarray | None = None) -> "Model":
         rows = np.arange(len(self.errors)) if kept is None else np.flatnonzero(kept)
-        return Model.fit(self.quantities[rows], self.errors[rows], self.names)
+        return Model.fit(self.quantities[rows], self.errors[rows], self.names, self.pilot_weight)
 
     def left_out(self, groups: np.ndarray) -> np.ndarray:
         """For each cell the forecast of a model that never saw its group."""
@@ -68,6 +74,7 @@ class Calibration:
         """For each cell: its error less the forecast of a model that never saw its family."""
         return self.errors - self.left_out(self.families) if self.known_misses is None else self.known_misses
 
+    @cached_property
     def raw_ends(self) -> np.ndarray:
         """(N, 2): for each cell the quantiles of the misses of its NEAREST cells of other families."""
         found = np.empty((len(self.errors), 2))
@@ -81,7 +88,7 @@ class Calibration:
     def widening(self, kept: np.ndarray | None = None) -> float:
         """The least factor on the raw ends with which they cover COVERED of the cells, families left out in turn."""
         rows = np.ones(len(self.errors), bool) if kept is None else kept
-        ends, misses = self.raw_ends()[rows], self.misses[rows]
+        ends, misses = self.raw_ends[rows], self.misses[rows]
         for factor in WIDENINGS:
             if np.mean((factor * ends[:, 0] <= misses) & (misses <= factor * ends[:, 1])) >= COVERED:
                 return float(factor)
@@ -89,7 +96,7 @@ class Calibration:
 
     def coverage(self) -> float:
         """Share of cells within intervals whose widening was chosen without the cell's family."""
-        ends, inside = self.raw_ends(), np.zeros(len(self.errors), bool)
+        ends, inside = self.raw_ends, np.zeros(len(self.errors), bool)
         for family in sorted(set(self.families)):
             out = self.families == family
             low, high = (self.widening(~out) * ends[out]).T
@@ -105,19 +112,29 @@ class Model:
     middle: float
     weights: np.ndarray
     names: tuple[str, ...]
+    pilot_weight: float | None = None
 
     @classmethod
-    def fit(cls, quantities: np.ndarray, errors: np.ndarray, names: tuple[str, ...]) -> "Model":
-        mean, deviation = quantities.mean(0), np.maximum(quantities.std(0), 1e-9)
-        known = (quantities - mean) / deviation
+    def fit(
+        cls, quantities: np.ndarray, errors: np.ndarray, names: tuple[str, ...], pilot_weight: float | None = None
+    ) -> "Model":
+        seen = _faded(quantities, names)
+        mean, deviation = seen.mean(0), np.maximum(seen.std(0), 1e-9)
+        deviation[len(names) :] /= pilot_weight or 1.0
+        known = (seen - mean) / deviation
         middle = float(errors.mean())
         weights = np.linalg.solve(_kernel(known, known) + RIDGE * np.eye(len(errors)), errors - middle)
-        return cls(mean, deviation, known, middle, weights, names)
+        return cls(mean, deviation, known, middle, weights, names, pilot_weight)
 
     def __call__(self, quantities: np.ndarray) -> np.ndarray:
-        z = (quantities - self.mean) / self.deviation
+        z = self._standard(quantities)
         found = self.middle + _kernel(z, self.known) @ self.weights
-        return np.minimum(self._believed(found, dict(zip(self.names, quantities.T, strict=False))), HIGHEST)
+        found = np.minimum(self._believed(found, dict(zip(self.names, quantities.T, strict=False))), HIGHEST)
+        pilot = quantities[:, len(self.names) :]
+        return found if self.pilot_weight is None or not pilot.size else np.minimum(found, pilot[:, 0])
+
+    def _standard(self, quantities: np.ndarray) -> np.ndarray:
+        return (_faded(quantities, self.names) - self.mean) / self.deviation
 
     @staticmethod
     def _believed(found: np.ndarray, known: dict[str, np.ndarray]) -> np.ndarray:
@@ -130,7 +147,7 @@ class Model:
         return (1 - weight) * found + weight * (known["floor"] + better)
 
     def nearest(self, quantities: np.ndarray) -> np.ndarray:
-        z = (quantities - self.mean) / self.deviation
+        z = self._standard(quantities)
         return np.argsort(((self.known - z) ** 2).sum(1), kind="stable")
 
     def alike(self, quantities: np.ndarray) -> np.ndarray:
@@ -141,6 +158,14 @@ class Model:
         column = self.names.index("floor")
         floors = self.known[:, column] * self.deviation[column] + self.mean[column]
         return order[(floors[order] >= RISING[1]) == (quantities[column] >= RISING[1])][:NEAREST]
+
+
+def _faded(quantities: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
+    if FADING not in names:
+        return quantities
+    seen, steps = quantities.copy(), quantities[..., names.index("steps")]
+    seen[..., names.index(FADING)] *= np.interp(steps, np.log10(FADES[0]), FADES[1])
+    return seen
 
 
 def _kernel(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -186,7 +211,10 @@ class Calibrated:
             misses = np.array([float(cell["misses"][pilot]) for cell in self.cells])
             if not np.isfinite(misses).all():
                 raise ValueError("a cell has no finite misses")
-        self.calibration = Calibration(rows, errors, families, self.names, misses)
+        weight = payload.get("pilot_weight") if pilot else None
+        if weight is not None and not 0 < float(weight) < math.inf:
+            raise ValueError("the weight of a pilot is not a positive number")
+        self.calibration = Calibration(rows, errors, families, self.names, misses, weight and float(weight))
         self.widening = payload["widening"]["pilot" if pilot else "theory"]
         self.model = self.calibration.model()
 

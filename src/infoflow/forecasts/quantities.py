@@ -1,9 +1,10 @@
 """The quantities of a question that its forecast is made from: floors, steps and sizes, all without units.
 
-None of them names a family of targets: a target enters through its floors, through how sharp its reads must be, through
-what reads that nobody has aimed leave untold, through whether its scores compare several tokens and its parts are known
-at all, and through the numbers of its terms and of the inner maxima that tokens must fetch for them, against the number
-of heads. Some serve the models of earlier registrations alone.
+None of them names a family of targets: a target enters through its floors and its shape (`shape.py`), through how sharp
+its reads must be, through what reads that nobody has aimed leave untold (of which the model makes less, the longer the
+run), through whether its scores compare several tokens and its parts are known at all, and through the numbers of its
+terms and of the inner maxima that tokens must fetch for them, against the number of heads. Some serve the models of
+earlier registrations alone.
 """
 
 from math import log10
@@ -13,7 +14,9 @@ import torch
 
 from infoflow import cost
 from infoflow.architecture import Architecture
+from infoflow.forecasts.model import FADING
 from infoflow.forecasts.reads import Floors, floors
+from infoflow.forecasts.shape import Shape, shape
 from infoflow.forecasts.sharpness import soft_error
 from infoflow.forecasts.states import BENT, messages, messages_wanted, states
 from infoflow.forecasts.untold import untold
@@ -26,7 +29,6 @@ LEAST, MOST = 1e-8, 2.0  # errors are clipped to this before their logarithm is 
 
 NAMES = (
     "floor",
-    "floor of the worst start",
     "least on the way",
     "soft error",
     "steps",
@@ -38,12 +40,18 @@ NAMES = (
     "width",
     "embedding over d",
     "embedding over what tokens must know",
-    "heads over terms",
     "heads over terms and messages",
-    "untold by directed reads",
+    FADING,
     "parts not known",
+    "positions",
+    "degree",
+    "growth",
+    "tokens that count",
+    "directions that count",
+    "order of tokens",
 )
-DIRECTED = {"untold by directed reads": True, "untold by random reads": False}  # the latter up to the sixth version
+# What reads leave untold, and whether they are directed: earlier versions have other names, which do not fade.
+DIRECTED = {FADING: True, "untold by directed reads": True, "untold by random reads": False}
 PILOT_NAMES = ("pilot", "best pilot")
 
 
@@ -70,6 +78,8 @@ def quantities(
 ) -> list[float]:
     """In the order of `names`; errors, steps and sizes as decimal logarithms."""
     values = _from_floors(found) | _from_sizes(target, arch, T, recipe)
+    if "degree" in names:  # since the eighth version
+        values |= _from_shape(shape(target, T))
     for name in DIRECTED.keys() & set(names):
         values[name] = _log(untold(target, T, arch.positions != "none", DIRECTED[name]))
     return [float(values[name]) for name in names]
@@ -97,6 +107,7 @@ def _from_sizes(target: Target, arch: Architecture, T: int, recipe: Recipe) -> d
         "steps": log10(recipe.total_steps),
         "several tokens a score": any(isinstance(term, Extremum) and term.arity > 1 for term in target.terms),
         "length": log10(T),
+        "positions": arch.positions != "none",
         "mlp encoder": recipe.encoder == "mlp",
         "one layer": arch.layers == 1,
         "layers": log10(arch.layers),
@@ -108,6 +119,16 @@ def _from_sizes(target: Target, arch: Architecture, T: int, recipe: Recipe) -> d
         "heads over terms": log10(sum(arch.heads) / terms),
         "heads over terms and messages": log10(sum(arch.heads) / (terms + wanted)),
         "parts not known": any(messages(term, target.sample(1, T, seed=SEED)) is None for term in target.terms),
+    }
+
+
+def _from_shape(found: Shape) -> dict[str, float]:
+    return {
+        "degree": log10(max(found.degree, LEAST)),
+        "growth": found.growth,
+        "tokens that count": log10(found.tokens),
+        "directions that count": log10(found.directions),
+        "order of tokens": found.order,
     }
 
 
