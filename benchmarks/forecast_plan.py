@@ -14,8 +14,9 @@ candidate's (medians over seeds, on a fresh test set). All three calls go on whe
 `--name plan_second` is a second test with other targets, made when the first had been scored and its cells had entered
 the calibration; it is what the rule "simplest of like forecasts" was tested on. `--name plan_third` is a third, with
 targets of families that no forecast had met, made when both had been scored; it tests the rule that `plan` follows now
-(`choose.preferred`). `one_seed_for_another` says how often a training of every candidate would have
-chosen well. `--share 2/8 --out FILE`: of eight processes side by side this is number 2, and writes there.
+(`choose.preferred`). `one_seed_for_another` says how often one training of every candidate would have chosen well, and
+how alike two trainings rank them. `--share 2/8 --out FILE`: of eight processes side by side this is number 2, and
+writes there.
 """
 
 import argparse
@@ -24,7 +25,6 @@ import time
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -184,15 +184,19 @@ def score(test: Test) -> dict[str, Any]:
              for label in labels}  # fmt: skip
     return {"provenance": provenance(), "targets": test.targets, "scored": len(found), "good_within": GOOD,
             "goal": GOAL, "good": within, "geometric_mean": means,
-            "one_seed_for_another": round(float(np.mean(repeated)), 3), "each": found}  # fmt: skip
+            "one_seed_for_another": {name: round(float(np.mean([each[name] for each in repeated])), 3)
+                                     for name in ("good", "spearman")},
+            "spearman": round(float(np.mean([each["spearman"] for each in found])), 3), "each": found}  # fmt: skip
 
 
-def _repeated(errors: np.ndarray) -> float:
-    """How near the goal luck lets anybody come: train each candidate once, take the best, and let another seed judge.
-    The share of the seeds (columns) whose choice is good by the next one's errors."""
+def _repeated(errors: np.ndarray) -> dict[str, float]:
+    """How near the goal luck lets anybody come: train each candidate (row) once, take the best, let another seed judge.
+    The share of the seeds (columns) whose choice is good by the next one's errors, and how alike both rank them."""
     chosen = errors.argmin(0)
     judged = np.roll(errors, -1, 1)
-    return float(np.mean(judged[chosen, np.arange(errors.shape[1])] <= GOOD * judged.min(0)))
+    good = judged[chosen, np.arange(errors.shape[1])] <= GOOD * judged.min(0)
+    alike = [rank_correlation(one, other) for one, other in zip(errors.T, judged.T, strict=True)]
+    return {"good": float(good.mean()), "spearman": float(np.mean(alike))}
 
 
 def _judged(entry: dict[str, Any], trained: np.ndarray, target: Target) -> dict[str, Any]:

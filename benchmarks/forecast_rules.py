@@ -3,7 +3,7 @@ trained, each forecast by a model that never saw its family.
 
     python benchmarks/forecast_rules.py        writes benchmarks/results/forecast_rules.json
 
-Two kinds of questions: the candidates of the first two tests of `plan` (32 targets, one to five layers with as many
+Two kinds of questions: the candidates of the three tests of `plan` (52 targets, one to five layers with as many
 heads in each), and the drawn cells of one target, length, encoder and number of steps (four or more architectures,
 unequal layers, every head size and width). A rule looks at the forecasts within a factor of the least one and takes the
 first of them by its order; without a bound on the factor it does not look at forecasts at all.

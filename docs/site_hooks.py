@@ -21,7 +21,7 @@ FACTOR = re.compile(r"^(```\w+) factor=\d+$", re.MULTILINE)  # for the test of t
 # The order in which the site lists its pages; what is named nowhere comes last, so that no page is lost.
 GROUPS = {
     "Start": ("index.md", "tour.md", "learnable.md", "glossary.md"),
-    "Ask": ("predict.md", "forecast.md", "own_target.md", "targets.md"),
+    "Ask": ("predict.md", "forecast.md", "forecast_record.md", "own_target.md", "targets.md"),
     "Build": ("build.md", "certify_trained.md", "refutations.md", "softmax_attention.md", "rank_one.md"),
     "Train": ("tasks.md", "training.md", "cluster.md"),
     "Look": ("probe.md", "findings.md", "head_labels.md", "information_sets.md", "planted.md"),

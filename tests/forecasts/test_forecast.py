@@ -1,6 +1,7 @@
 """forecast: what it says, that its parts are consistent, and that the calibration that ships is the recorded one."""
 
 import json
+import math
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from infoflow.forecasts.cells import USUAL, draw_cells
 from infoflow.forecasts.choose import ALIKE, candidates, ordered, preferred
 from infoflow.forecasts.draws import Family
 from infoflow.forecasts.explain import explain
-from infoflow.forecasts.model import Calibration, calibrated, shipped
+from infoflow.forecasts.model import FADING, Calibration, Model, _faded, calibrated, shipped
 from infoflow.forecasts.proved import proved_floor
 from infoflow.forecasts.quantities import NAMES
 
@@ -73,11 +74,13 @@ def test_the_same_seed_draws_the_same_cells() -> None:
 
 
 def test_the_calibration_that_ships_is_that_of_the_recorded_cells() -> None:
-    """And of no cell of the eighth registration: what is to be scored must not teach."""
+    """And of no cell of the tenth and eleventh registration: what is to be scored must not teach."""
     folder = ROOT / "results/forecast"
-    asked = {cell["name"] for cell in json.loads((folder / "eighth.json").read_text())["cells"]}
+    asked = {cell["name"] for name in ("tenth", "eleventh")
+             for cell in json.loads((folder / f"{name}.json").read_text())["cells"]}  # fmt: skip
     recorded = {}
-    for name in ("calibration", "registered", "second", "fifth", "sixth", "seventh", "plan", "plan_second"):
+    for name in ("calibration", "registered", "second", "fifth", "sixth", "seventh", "eighth", "ninth", "plan",
+                 "plan_second", "plan_third"):  # fmt: skip
         for line in (folder / f"{name}.jsonl").read_text().splitlines():
             row = json.loads(line)
             key = (row["target"], row["T"], row["arch"], row["epochs"], row["encoder"]) if "name" in row else (
@@ -256,3 +259,35 @@ def test_a_calibration_without_cells_is_refused() -> None:
     empty = json.dumps({"cells": [], "quantities": list(NAMES), "widening": {"theory": 1.0, "pilot": 1.0}})
     with pytest.raises(InfoFlowError, match="no cells"):
         calibrated(text=empty)
+
+
+def test_what_nobody_aimed_counts_less_in_a_long_run() -> None:
+    """Four tenths as much at 8,400 steps and beyond as at 840; not at all by the rule of earlier versions."""
+    names = ("steps", FADING)
+    rng = np.random.default_rng(0)
+    steps = rng.choice(np.log10([840.0, 8_400.0, 33_600.0]), 200)
+    quantities = np.column_stack([steps, rng.uniform(-3, 0, 200)])
+    seen = _faded(quantities, names)
+    share = np.where(steps < 3, 1.0, 0.4)
+    np.testing.assert_allclose(seen[:, 1], share * quantities[:, 1])
+    np.testing.assert_array_equal(seen[:, 0], steps)
+    np.testing.assert_array_equal(_faded(quantities, ("steps", "untold by directed reads")), quantities)
+
+
+def test_a_run_is_forecast_to_end_no_higher_than_its_pilot() -> None:
+    """But by the rule of earlier registrations, whose calibrations name no weight for it."""
+    rng = np.random.default_rng(1)
+    quantities = np.column_stack([rng.uniform(-3, 0, 60), np.zeros(60), np.zeros(60), rng.uniform(-3, 0, 60)])
+    errors = quantities[:, 3] - 0.1
+    errors[::5] = 0.0  # some got lost
+    names = ("floor", "one layer", "mlp encoder")
+    capped = Model.fit(quantities, errors, names, 2.0)(quantities)
+    assert (capped <= quantities[:, 3]).all()
+    assert (Model.fit(quantities, errors, names)(quantities) > quantities[:, 3]).any()
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, math.nan, math.inf, "two", [2]])
+def test_a_weight_of_the_pilot_that_is_no_positive_number_is_refused(weight: Any) -> None:
+    payload = json.loads(shipped()) | {"pilot_weight": weight}
+    with pytest.raises(InfoFlowError, match="expected the text of a calibration"):
+        calibrated(True, json.dumps(payload))

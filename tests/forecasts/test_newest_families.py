@@ -7,10 +7,12 @@ import torch
 from infoflow.forecasts import families
 from infoflow.forecasts.cells import ARCHITECTURES, draw_cells
 from infoflow.forecasts.draws import Family
-from infoflow.forecasts.newest_families import NEWEST
+from infoflow.forecasts.newest_families import LATEST, NEWEST
+
+GROUPS = {"newest": NEWEST, "latest": LATEST}
 
 
-@pytest.mark.parametrize("family", NEWEST)
+@pytest.mark.parametrize("family", NEWEST + LATEST)
 @pytest.mark.parametrize("T", [4, 6, 12, 64])
 def test_targets_are_finite_vary_and_have_gradients(family: Family, T: int) -> None:
     for seed in range(5):
@@ -26,13 +28,15 @@ def test_targets_are_finite_vary_and_have_gradients(family: Family, T: int) -> N
         assert np.isfinite(gradient).all()
 
 
-def test_cells_can_be_drawn_and_each_target_has_its_spelling() -> None:
-    cells = draw_cells("newest", NEWEST, 24, 41)
+@pytest.mark.parametrize("group", GROUPS)
+def test_cells_can_be_drawn_and_each_target_has_its_spelling(group: str) -> None:
+    cells = draw_cells(group, GROUPS[group], 24, 41)
     assert len(cells) == 24 * ARCHITECTURES
-    assert {cell.family for cell in cells} == {family.__name__ for family in NEWEST}
+    assert {cell.family for cell in cells} == {family.__name__ for family in GROUPS[group]}
     assert len({cell.target.spelling for cell in cells}) == 24
 
 
-def test_no_family_is_an_older_one() -> None:
-    older = {family.__name__ for name, group in families.GROUPS.items() if name != "newest" for family in group}
-    assert not older & {family.__name__ for family in NEWEST}
+@pytest.mark.parametrize("group", GROUPS)
+def test_no_family_is_an_older_one(group: str) -> None:
+    older = {family.__name__ for name, known in families.GROUPS.items() if name != group for family in known}
+    assert not older & {family.__name__ for family in GROUPS[group]}

@@ -53,7 +53,7 @@ def test_a_smaller_cell_is_a_quarter_in_one_size_alone() -> None:
     assert (arch.widths, arch.heads, T) == ((8, 8), (2, 2), 24)
 
 
-@pytest.mark.parametrize("name", ["registered", "second", "third", "fourth"])
+@pytest.mark.parametrize("name", ["registered", "second", "third", "fourth", "tenth"])
 def test_the_calibration_beside_a_registration_is_the_one_it_was_made_with(name: str) -> None:
     listed = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     kept = (FOLDER / f"{name}_calibration.json").read_bytes()

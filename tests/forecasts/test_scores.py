@@ -64,6 +64,7 @@ def registration(folder: Path, trained: int) -> None:
     (folder / "registered_floors.jsonl").write_text("\n".join(map(json.dumps, floors)))
     (folder / "registered_calibration.json").write_text((RECORDED / "registered_calibration.json").read_text())
     few = [{"name": row["name"], "quarter_T": [0.1], "quarter_width": [row["full"][0]["test"]]} for row in rows[:6]]
+    few.append({"name": rows[6]["name"], "quarter_width": [rows[6]["full"][0]["test"]]})  # too short at a quarter of T
     (folder / "registered_smaller.jsonl").write_text("\n".join(map(json.dumps, few)))
 
 
@@ -77,7 +78,7 @@ def test_registered_forecasts_are_scored_beside_their_rivals(tmp_path: Path) -> 
     assert found["coverage"] == 1.0
     assert all(goal["met"] for goal in found["goals"]["theory"].values())
     assert {"theory and pilot", "nearest calibration cell", "verdict (target left out)"} <= set(rows)
-    assert rows["... at a quarter of the width (6 cells)"]["spearman"] == 1.0
+    assert rows["... at a quarter of the width (7 cells)"]["spearman"] == 1.0
     assert rows["the same cell at a quarter of T, trained (6 cells)"]["spearman"] == 0.0
     assert rows["a quarter of the run itself, an ensemble of learning curves"]["spearman"] == 1.0
     assert "4 not trained yet" in (tmp_path / "out/table.md").read_text()

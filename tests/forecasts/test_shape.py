@@ -1,4 +1,4 @@
-"""The shape of a target: exact degrees, jumps, tokens and directions that count, and what the order of tokens carries."""
+"""The shape of a target: exact degrees, jumps, tokens and directions that count, and what their order carries."""
 
 import numpy as np
 import pytest

@@ -3,8 +3,8 @@
 Forecasts of families that the model never saw are off by a factor of about 2 in the middle, so of two forecasts that
 differ by less neither is the better one. Among those within ALIKE of the least, the first is the one with the most
 heads in its first two layers, and of these the one with the fewest layers. On trained cells whose families were left
-out this chose better than the least forecast, and than layers or all heads taken first (docs/forecast.md). Where the
-order of the tokens matters, all candidates have a position code.
+out this chose better than the least forecast, and than layers or all heads taken first (docs/forecast_record.md). Where
+the order of the tokens matters, all candidates have a position code.
 """
 
 from collections.abc import Iterator, Sequence

@@ -8,12 +8,13 @@ kernel ridge regression on the cells of `calibration.json`. With z the standardi
 
 smooth where cells are near and linear far from all of them. What reads that nobody aimed leave untold says how hard it
 is to begin, which matters less the longer a run goes on: before it is standardised it is multiplied by a share that
-falls linearly in the logarithm of the steps, between the ends of FADES. A large floor is taken at its word, for where one is found
-networks end at it: of the 65 calibration cells of one layer and a linear encoder with a floor above 0.1, the median one
-ended at 1.0 times its floor and nine in ten within 1.6 times. So the forecast is a weighted mean of the floor (TRAINED
-of it where one layer reads an MLP encoder, whose trained features do better than random ones) and of the regression, in
-logarithms; the floor's weight rises from nothing to WORD between the ends of RISING. Where layers follow one another
-and the target's parts are not known, what tokens tell each other is not known either: there the floor has no such say.
+falls linearly in the logarithm of the steps, between the ends of FADES. A large floor is taken at its word, for where
+one is found networks end at it: of the 65 calibration cells of one layer and a linear encoder with a floor above 0.1,
+the median one ended at 1.0 times its floor and nine in ten within 1.6 times. So the forecast is a weighted mean of the
+floor (TRAINED of it where one layer reads an MLP encoder, whose trained features do better than random ones) and of
+the regression, in logarithms; the floor's weight rises from nothing to WORD between the ends of RISING. Where layers
+follow one another and the target's parts are not known, what tokens tell each other is not known either: there the
+floor has no such say.
 
 The interval is conformal. A cell's miss is its error less the forecast of a model that never saw its family of targets.
 An interval reaches from the 0.1 to the 0.9 quantile of the misses of the NEAREST cells of its kind (with a floor that

@@ -265,7 +265,7 @@ def correlation(rng: np.random.Generator) -> Drawn:
 
 
 def mean_record(rng: np.random.Generator) -> Drawn:
-    """The mean over s of max_{t <= s} a'x(t), |a| = 1, normal tokens: a running maximum, so the early ones count more."""
+    """The mean over s of max_{t <= s} a'x(t), |a| = 1, normal tokens: a running maximum, early ones count more."""
     d, seed = int(rng.integers(1, 6)), seed_of(rng)
     a = torch.from_numpy(_units(seed, 1, d)[0])
 

@@ -247,7 +247,8 @@ def _smaller_guesses(folder: Path, found: list[Trained]) -> dict[str, tuple[np.n
     rows = {row["name"]: row for path in paths if path.exists() for row in _lines(path, "smaller cells")}
     guesses = {}
     for kind, label in SMALLER.items():
-        known = [log10(median(row[kind])) if (row := rows.get(e.entry["name"])) else np.nan for e in found]
+        errors = [rows.get(each.entry["name"], {}).get(kind) for each in found]
+        known = [log10(median(each)) if each else np.nan for each in errors]
         costs = []
         for each in found:
             arch, T = smaller(each.cell, kind)

@@ -103,5 +103,7 @@ def cost_figure(rows: list[dict[str, Any]]) -> "Figure":
         colour, marker = COLOURS[number % len(COLOURS)], MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
         axes.plot([max(row["gflop"], 1e-3)], [row["median_factor"]], marker, color=colour, label=row["from"])
     axes.set(xscale="log", yscale="log", xlabel="1e9 operations (free: 0.001)", ylabel="median factor off")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("{x:g}")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
     return made
