@@ -168,7 +168,8 @@ def test_random_reads_stay_within_their_certificates_where_the_winner_is_clear(s
     try:
         network = iflow.build(target, T, eps)
     except Refused as refusal:  # an honest answer, and a rare one: see the next test
-        assert "float64 rounding leaves no rule" in str(refusal)
+        if "float64 rounding leaves no rule" not in str(refusal):
+            raise
         return
     counted = target.slack(X) >= 0
     reading = read(network, target, T, target.domain, 1)
