@@ -170,8 +170,8 @@ def headlines() -> str:
             "error of trained networks, forecast before training: rank correlation, median factor off",
             f"{theory['spearman']:.2f}, {theory['median_factor']:.1f} (a regression on a pilot of 5% of the steps and "
             f"sizes: {pilot['spearman']:.2f}, {pilot['median_factor']:.1f}; the same network at a quarter of its "
-            f"width, trained, at {thinner['gflop'] / theory['gflop']:.1f} times the operations: {thinner['spearman']:.2f}, "
-            f"{thinner['median_factor']:.1f} on {thinner['cells']} cells)",
+            f"width, trained, at {thinner['gflop'] / theory['gflop']:.1f} times the operations: "
+            f"{thinner['spearman']:.2f}, {thinner['median_factor']:.1f} on {thinner['cells']} cells)",
             f"forecasts committed first, by the version that ships, for twelve families of targets it had not met; "
             f"{test['trained']} of {test['registered']} cells, the cheapest: small networks. Nine registrations by "
             f"seven versions, {every['trained']:,} of {every['registered']:,} cells: {all_theory['spearman']:.2f}, "
