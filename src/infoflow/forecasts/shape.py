@@ -27,6 +27,8 @@ MOST_ORDER = 1.5
 
 @dataclass(frozen=True)
 class Shape:
+    """What is said of these above; `growth` is a decimal logarithm."""
+
     degree: float
     growth: float
     tokens: float
