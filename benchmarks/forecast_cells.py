@@ -14,6 +14,8 @@ results/forecast/NAME.jsonl.
 import argparse
 import json
 import multiprocessing
+import signal
+import sys
 import time
 import traceback
 from pathlib import Path
@@ -53,16 +55,19 @@ def main() -> None:
     made = provenance()
     todo = remaining(options)  # named once: a worker that starts anew takes from the same list
     workers: dict[int, Any] = {}
-    while time.time() < began + options.seconds:
-        for number in range(options.workers):
-            if taken.value < len(todo) and (number not in workers or not workers[number].is_alive()):
-                workers[number] = context.Process(target=work, args=(number, todo, options, taken, began, made))
-                workers[number].start()
-        if not any(worker.is_alive() for worker in workers.values()):
-            break
-        time.sleep(0.5)
-    for worker in workers.values():
-        worker.terminate()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # no worker outlives this process
+    try:
+        while time.time() < began + options.seconds:
+            for number in range(options.workers):
+                if taken.value < len(todo) and (number not in workers or not workers[number].is_alive()):
+                    workers[number] = context.Process(target=work, args=(number, todo, options, taken, began, made))
+                    workers[number].start()
+            if not any(worker.is_alive() for worker in workers.values()):
+                break
+            time.sleep(0.5)
+    finally:
+        for worker in workers.values():
+            worker.terminate()
     print(f"{taken.value} cells begun in {time.time() - began:.0f} s")
 
 
