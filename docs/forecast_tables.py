@@ -37,6 +37,26 @@ def forecast(payload: Recorded) -> Shown:
     return head, rows
 
 
+def headline() -> list[str]:
+    """The first row of README's table: the version that ships beside its rivals, and all versions together."""
+    test, every = (recorded(f"results/forecast/{name}/result.json") for name in ("shipped", "test"))
+    theory, all_theory = (next(row for row in found["rows"] if row["from"] == "theory") for found in (test, every))
+    pilot = next(row for row in test["rows"] if row["from"].startswith("regression on pilot"))
+    thinner = next(row for row in test["rows"] if row["from"].startswith("... at a quarter of the width"))
+    return [
+        "error of trained networks, forecast before training: rank correlation, median factor off",
+        f"{theory['spearman']:.3f}, {theory['median_factor']:.1f} (a regression on a pilot of 5% of the steps and "
+        f"sizes: {pilot['spearman']:.2f}, {pilot['median_factor']:.1f}; the same network at a quarter of its "
+        f"width, trained, at {thinner['gflop'] / theory['gflop']:.1f} times the operations: "
+        f"{thinner['spearman']:.2f}, {thinner['median_factor']:.1f} on {thinner['cells']} cells)",
+        f"forecasts committed first, by the version that ships, for twelve families of targets it had not met; "
+        f"{test['trained']} of {test['registered']} cells, the cheapest: small networks. Nine registrations by "
+        f"seven versions, {every['trained']:,} of {every['registered']:,} cells: {all_theory['spearman']:.2f}, "
+        f"{all_theory['median_factor']:.1f}",
+        "`infoflow reproduce forecast/test --part tenth --part eleventh`",
+    ]
+
+
 @table
 def forecast_test() -> str:
     """What the registered forecasts of the version that ships are worth, beside the rivals."""

@@ -160,24 +160,9 @@ def headlines() -> str:
     sweep = recorded("benchmarks/results/proofs_sweep.json")
     proofs, times = sweep["summary"], sweep["rows"][0]["times"]
     drawn = recorded("benchmarks/results/predict_vs_build.json")
-    test, every = (recorded(f"results/forecast/{name}/result.json") for name in ("shipped", "test"))
-    theory, all_theory = (next(row for row in found["rows"] if row["from"] == "theory") for found in (test, every))
-    pilot = next(row for row in test["rows"] if row["from"].startswith("regression on pilot"))
-    thinner = next(row for row in test["rows"] if row["from"].startswith("... at a quarter of the width"))
     walls = [s["wall"] for s in recorded("benchmarks/results/flow.json")["prediction_seconds_at_T_1000000"].values()]
     rows = [
-        [
-            "error of trained networks, forecast before training: rank correlation, median factor off",
-            f"{theory['spearman']:.2f}, {theory['median_factor']:.1f} (a regression on a pilot of 5% of the steps and "
-            f"sizes: {pilot['spearman']:.2f}, {pilot['median_factor']:.1f}; the same network at a quarter of its "
-            f"width, trained, at {thinner['gflop'] / theory['gflop']:.1f} times the operations: "
-            f"{thinner['spearman']:.2f}, {thinner['median_factor']:.1f} on {thinner['cells']} cells)",
-            f"forecasts committed first, by the version that ships, for twelve families of targets it had not met; "
-            f"{test['trained']} of {test['registered']} cells, the cheapest: small networks. Nine registrations by "
-            f"seven versions, {every['trained']:,} of {every['registered']:,} cells: {all_theory['spearman']:.2f}, "
-            f"{all_theory['median_factor']:.1f}",
-            "`infoflow reproduce forecast/test --part tenth --part eleventh`",
-        ],
+        import_module("forecast_tables").headline(),
         [
             "four maxima over pairs (eq. (6), D = 4, T = 64): NMSE with 4 heads, with one head fewer in layer 1",
             f"{four['mean']:.1e} (paper {four['paper mean']:.1e}), {three['mean']:.1e}; as printed "
