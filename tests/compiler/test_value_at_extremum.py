@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import infoflow as iflow
@@ -13,7 +13,7 @@ from infoflow import targets as it
 from infoflow.certificates.attack import Region, attack, starts
 from infoflow.compiler.compile import counted_share, largest_weight
 from infoflow.compiler.verification import read
-from infoflow.flow.layout import Refused, lay_out
+from infoflow.flow.layout import lay_out
 from infoflow.nn import Transformer
 from infoflow.targets import Edge, Extremum, Polynomial, Target, TreeScore, ValueAtExtremum, factor
 
@@ -146,8 +146,10 @@ def random_read(rng, d, T):
     return ValueAtExtremum(extremum, value, vertex, margin)
 
 
-def random_question(seed, T):
-    """A target of random reads and other terms, samples of its box, and an error to ask for."""
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([2, 3, 6]))
+@example(seed=782, T=6)  # an encoder's first tolerances lift its tokens above norm 1
+def test_random_reads_stay_within_their_certificates_where_the_winner_is_clear(seed, T):
     rng = np.random.default_rng(seed)
     d = int(rng.integers(1, 4))
     terms = [random_read(rng, d, T) for _ in range(int(rng.integers(1, 3)))]
@@ -158,33 +160,12 @@ def random_question(seed, T):
     outer = Polynomial.affine_map(rng.standard_normal((2, values)), rng.standard_normal(2))
     target = Target(tuple(terms), outer, d, domain=(low, low + float(rng.uniform(0.3, 2))))
     X = inputs(target, T, seed % 7, 48)
-    return target, X, 0.2 * (1.0 + float(np.abs(target(X)).max()))
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.sampled_from([2, 3, 6]))
-def test_random_reads_stay_within_their_certificates_where_the_winner_is_clear(seed, T):
-    target, X, eps = random_question(seed, T)
-    try:
-        network = iflow.build(target, T, eps)
-    except Refused as refusal:  # an honest answer, and a rare one: see the next test
-        if "float64 rounding leaves no rule" not in str(refusal):
-            raise
-        return
+    network = iflow.build(target, T, 0.2 * (1.0 + float(np.abs(target(X)).max())))
     counted = target.slack(X) >= 0
     reading = read(network, target, T, target.domain, 1)
     assert not reading.violations
     for bound in (network.certificate.bound, reading.bound):
         assert errors(network, target, X)[counted].max(initial=0.0) <= bound <= network.header["eps"]
-
-
-def test_few_random_reads_are_refused():
-    """Of forty drawn ones none is. Three tokens in a chain under a quadratic score (seed 782) are, at every eps."""
-    for seed in range(40):
-        target, _, eps = random_question(seed, (2, 3, 6)[seed % 3])
-        assert iflow.build(target, (2, 3, 6)[seed % 3], eps).certificate.bound <= eps
-    with pytest.raises(Refused, match="float64 rounding leaves no rule"):
-        iflow.build(random_question(782, 6)[0], 6, 10.0)
 
 
 HOT = [

@@ -30,7 +30,8 @@ MOST_NUMBERS = 2**25  # feed-forward weights of a network that is still written,
 SECONDS_A_PAIR, SECONDS_A_PAIR_OF_LAYERS = 2e-4, 1e-3
 # Free choices, every one of which gives a valid bound. In 28 cases (benchmarks/budget_constants.py) the networks are
 # the same with RETRY from 0.4 to 0.95, LEAK_SHARE from 0.005 to 0.5, SENSITIVITY_STEP from 1e-9 to 1e-5.
-RETRY, ATTEMPTS = 0.6, 12  # where rounding leaves an attempt above eps, the softmax gets this share of its share again
+# Where rounding leaves an attempt above eps, or an encoder lifts a token above norm 1, blocks may err by RETRY as much.
+RETRY, ATTEMPTS = 0.6, 18
 LEAK_SHARE = 0.05  # of the softmax's share goes to what leaks past a margin; it costs log 20 in beta kappa, no unit
 SENSITIVITY_STEP = 1e-7  # of a difference quotient: rounding adds 2^-53 / step = 1e-9 to it, curvature a step
 SMALLEST_EPS = 1e-100
@@ -122,6 +123,10 @@ def _spend(layout: Layout, T: int, eps: float, weight_bound: float | None, rule:
             result = replace(result, bound=result.bound + stated, parts={**result.parts, "outer network": stated})
             return result if stated else replace(result, parts=_without(result.parts, "outer network"))
         share *= RETRY
+    if result is None:
+        raise Refused(
+            ["the encoder's error lifts a token above norm 1, however small it is; lift the weight bound"], "weights"
+        )
     raise Refused([f"float64 rounding leaves no rule within eps={eps:g} at T={T}; take a larger eps"], "accuracy")
 
 
