@@ -9,7 +9,7 @@ from torch import nn
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.nn import States, Transformer, TransformerConfig
-from infoflow.nn.transformer import BUSY, FEWEST, pieces, product
+from infoflow.nn.transformer import BUSY, FEWEST, look_up, pieces, product, tiles
 
 
 def random_network(config, stack=(), seed=0, dtype=torch.float64):
@@ -215,6 +215,28 @@ def test_pieces_divide_the_rows_and_are_neither_too_many_nor_too_small(models, r
 def test_a_few_models_keep_a_gpu_busy():
     assert pieces(4, 256 * 24) * 4 >= 256
     assert pieces(512, 256 * 24) == 1
+
+
+@pytest.mark.parametrize(("shape", "count"), [((3, 8, 8), 3), ((64, 64), 1), ((2, 65, 64), 4), ((3, 1024, 256), 192)])
+def test_large_weights_are_many_products(shape, count):
+    """Their gradient has work for many processors without being cut."""
+    assert tiles(torch.empty(shape)) == count
+
+
+@given(st.integers(0, 2), st.data())
+def test_looking_up_is_a_product_with_ones_and_zeros(stack, data):
+    """Values and the gradient of the table, which adds up what repeated and padded tokens bring."""
+    size, E = 5, 3
+    ids = torch.tensor(data.draw(st.lists(st.integers(-1, size - 1), min_size=12, max_size=12))).view(2, 6)[:, :4]
+    table = inputs(*(2,) * stack, size, E)
+    found = []
+    for one_hot in (True, False):
+        leaf, chosen = table.clone().requires_grad_(), ids.expand(*(2,) * stack, 2, 4)
+        ones = torch.nn.functional.one_hot(chosen.clamp(min=0), size).to(leaf.dtype)
+        rows = ones @ leaf.unsqueeze(-3) if one_hot else look_up(leaf, chosen)
+        found.append((rows, *torch.autograd.grad((rows**3).sum(), [leaf])))
+    for exact, got in zip(*found, strict=True):
+        torch.testing.assert_close(got, exact, rtol=1e-12, atol=1e-12)
 
 
 def test_a_product_in_pieces_is_the_product():

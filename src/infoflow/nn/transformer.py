@@ -48,6 +48,7 @@ class States:
 
 BUSY = 512  # small products at a time that keep a large GPU busy: four for each of its processors
 FEWEST = 64  # rows of a product: below, calling it costs more than it does
+TILE = 64  # a processor forms about so many rows and columns of a product
 
 
 def project(
@@ -63,7 +64,7 @@ def project(
     if not stack:
         return nn.functional.linear(x, weight, bias)
     rows, turned = x.flatten(stack, -2), weight.transpose(-1, -2)
-    count = pieces(weight.shape[:-2].numel(), rows.shape[-2]) if x.device.type == "cuda" else 1
+    count = pieces(tiles(weight), rows.shape[-2]) if x.device.type == "cuda" else 1
     y = product(rows, turned, count)
     return (y if bias is None else y + bias.unsqueeze(-2)).view(*x.shape[:-1], weight.shape[-2])
 
@@ -82,10 +83,16 @@ def product(
     return made.flatten(-3, -2)
 
 
+def tiles(weight: Float[Tensor, "*stack outputs inputs"]) -> int:
+    """How many processors the gradient of these weights keeps busy: about one for every TILE by TILE numbers."""
+    *stack, outputs, inputs = weight.shape
+    return math.prod(stack) * -(-outputs // TILE) * -(-inputs // TILE)
+
+
 @lru_cache(maxsize=1024)
-def pieces(models: int, rows: int) -> int:
-    """Into how many equal pieces the rows of each model's products are cut: about BUSY products in all."""
-    most = min(-(-BUSY // models), rows // FEWEST)
+def pieces(products: int, rows: int) -> int:
+    """Into how many equal pieces the rows of so many products are cut: about BUSY products in all."""
+    most = min(-(-BUSY // products), rows // FEWEST)
     return max((count for count in range(1, most + 1) if rows % count == 0), default=1)
 
 
@@ -127,7 +134,7 @@ def look_up(table: Float[Tensor, "... size E"], ids: Int[Tensor, "... T"]) -> Fl
     if stack:  # the tables of all models under each other
         first = torch.arange(math.prod(stack), device=ids.device) * size
         rows = rows + first.view(*stack, *(1,) * (ids.ndim - len(stack)))
-    return table.reshape(-1, E)[rows]
+    return nn.functional.embedding(rows, table.reshape(-1, E))  # its gradient adds up repeated rows side by side
 
 
 class AttentionLayer(nn.Module):

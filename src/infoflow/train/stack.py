@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from infoflow.nn import Transformer
+from infoflow.nn.attention import triton_found
 from infoflow.train.folded import Fused
 from infoflow.train.recipe import Recipe
 from infoflow.train.run import Run
@@ -75,19 +76,38 @@ class Stack:
     def _update(self, loss: Float[Tensor, " M"], gradient: Float[Tensor, "M P"]) -> None:
         """AdamW (decoupled decay), each model with its own rate; torch.optim.AdamW gives the same numbers."""
         state = self.state
-        factor, first_scale, second_scale = self.table.index_select(0, state.step).unbind(1)
         state.alive &= torch.isfinite(loss).unsqueeze(1) & torch.isfinite(gradient).all(1, keepdim=True)
-        gradient = torch.where(state.alive, gradient, 0.0)
         if self.clip is not None:  # each model by its own norm
             gradient = gradient * (self.clip / gradient.norm(dim=1, keepdim=True)).clamp(max=1.0)
+        if self.weights.device.type == "cuda" and self.weights.dtype == torch.float32 and triton_found():
+            self._move_fused(gradient)
+        else:
+            self._move(gradient)
+        state.loss.copy_(torch.where(state.alive.squeeze(1), loss, state.loss))
+        state.step.add_(1)
+
+    def _move(self, gradient: Float[Tensor, "M P"]) -> None:
+        """The moments and the weights of every model that is alive."""
+        state = self.state
+        factor, first_scale, second_scale = self.table.index_select(0, state.step).unbind(1)
+        gradient = torch.where(state.alive, gradient, 0.0)
         state.first.lerp_(gradient, 1 - BETAS[0])
         state.second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
         rate = self.lr * factor * state.rate
         size = state.second.sqrt().mul_(second_scale).add_(EPS)
         moved = self.weights * (1 - rate * self.decay) - rate * first_scale * self.multiples * (state.first / size)
         self.weights.copy_(torch.where(state.alive, moved, self.weights))
-        state.loss.copy_(torch.where(state.alive.squeeze(1), loss, state.loss))
-        state.step.add_(1)
+
+    def _move_fused(self, gradient: Float[Tensor, "M P"]) -> None:
+        """The same in one Triton kernel."""
+        from infoflow.train import triton_adamw as fused
+
+        state, (M, P) = self.state, gradient.shape
+        fused.adamw[(-(-P // fused.BLOCK), M)](
+            self.weights, state.first, state.second, gradient.contiguous(), self.multiples, state.alive, state.rate,
+            self.lr, self.decay, self.table, state.step, P, 1 - BETAS[0], BETAS[1], 1 - BETAS[1], EPS,
+            BLOCK=fused.BLOCK,
+        )  # fmt: skip
 
     @torch.no_grad()
     def go_back(self, which: Tensor, weights: Float[Tensor, "M P"], second: Float[Tensor, "M P"]) -> None:
