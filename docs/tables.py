@@ -326,6 +326,11 @@ TABLES |= {
         rows="table",
         where=lambda row: (row["target"], row["T"], row["eps"]) in CERTIFIED,
     ),
+    "optimiser": plain(
+        "benchmarks/results/optimiser.json",
+        "stack | PyTorch's operations | one kernel | times",
+        "{stack} | {plain:.2f} | {fused:.2f} | {times:.2f}",
+    ),
     "collapse": plain(
         "benchmarks/results/collapse.json",
         "recipe | collapsed | returns | median of the best NMSE | worst",

@@ -59,7 +59,17 @@ def test_unknown_items_presets_and_parts() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, ""), (0.0, "0"), (0.5, "0.5"), (1234.5, "1.23e+03"), (1e-4, "1.00e-04"), (3, "3"), ("a", "a")],
+    [
+        (None, ""),
+        (0.0, "0"),
+        (0.5, "0.5"),
+        (1234.5, "1.23e+03"),
+        (1e-4, "1.00e-04"),
+        (3, "3"),
+        (0.99664, "0.9966"),
+        (0.98, "0.98"),
+        ("a", "a"),
+    ],
 )
 def test_cells(value: object, text: str) -> None:
     assert cell(value) == text

@@ -144,6 +144,8 @@ def cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
+        if 0.99 <= abs(value) < 1:  # a share near one is read by what it lacks
+            return f"{value:.4f}"
         return f"{value:.3g}" if value == 0 or 1e-2 <= abs(value) < 1e4 else f"{value:.2e}"
     return str(value)
 

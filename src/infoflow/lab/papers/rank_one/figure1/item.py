@@ -73,7 +73,7 @@ def _outcome(
         )
         last = max(epoch for curve in curves for epoch in curve)
         if last > shown:
-            paper = printed(__package__)["one_layer_800_epochs"] if source == "train.txt.gz" else None
+            paper = str(printed(__package__)["one_layer_800_epochs"]) if source == "train.txt.gz" else None
             row = {"what": f"{_layers(depth)}, trained further", "paper": paper, "epochs": round(last)}
             rows.append({**row, **_accuracy(curves, last), "failed": failed(records)})
     rows += [{"what": f"ceiling: {NAMES[name]}", "accuracy": value} for name, value in lines.items()]
