@@ -39,10 +39,12 @@ def text() -> TaggedText:
 
 def cases() -> dict[str, list[Run]]:
     tagged, recipe = text(), schedule(10, 32, 1e-3)
+    found: dict[str, list[Run]] = {}
+    for depth, seeds in ((1, 3), (3, 2), (6, 2)):
+        task = Tagging(tagged, "made", depth, 256, 1024)
+        runs = [Run(task, seed=seed, recipe=recipe) for seed in range(seeds)]
+        found[f"tagging, {depth} layer{'s' * (depth > 1)}, {seeds} models"] = runs
     small = Recipe(samples=4096, validation=256, batch=256, epochs=20)
-    found = {f"tagging, {depth} layer{'s' * (depth > 1)}, {seeds} models": [Run(Tagging(tagged, "made", depth, 256, 1024), seed=seed,
-                                                              recipe=recipe) for seed in range(seeds)]
-             for depth, seeds in ((1, 3), (3, 2), (6, 2))}  # fmt: skip
     retrieval = [Run(d_retrieval(D=6, d=4, seed=0), architecture((5, 5), 6, 384), 64, seed, PAPER.with_(samples=8192))
                  for seed in range(2)]  # fmt: skip
     maxima = [Run(pairwise_max(D=2, d=4, seed=0), Architecture((2, 2), (12, 12), 32), 16, seed, small)
