@@ -15,7 +15,7 @@ from tables import ROOT, markdown
 
 from infoflow.errors import InfoFlowError
 from infoflow.lab.item import VALIDATION, Item, cell
-from infoflow.lab.recorded import Results, missing, results_of, survey, verdicts
+from infoflow.lab.recorded import Results, missing, results_of, survey, together, verdicts
 from infoflow.lab.registry import ITEMS, find
 
 RESULTS = ROOT / "results"
@@ -41,10 +41,10 @@ def recorded() -> str:
 def _item(item: Item, found: Results, notes: dict[str, str]) -> str:
     readme = f"../../src/infoflow/lab/papers/{item.name}/README.md"
     lines = [f"## {item.title}", "", f"`{item.name}`. [What was chosen and what it shows]({readme}).", ""]
-    for verdict in verdicts(item, found):
-        number = f" {_sentence(verdict['number'])}" if verdict["number"] else ""
-        said = f"The paper: {verdict['conclusion']}. **{_sentence(verdict['verdict'])}**{number}"
+    for verdict in together(verdicts(item, found)):
+        said = f"The paper: {verdict['conclusion']}. **{_sentence(verdict['verdict'])}**"
         lines += [f"- {verdict['what']}. {said}"]
+        lines += [f"  - `{preset}`: {number}" for preset, numbers in verdict["numbers"].items() for number in numbers]
     protocols = [[f"`{name}`", item.protocol(name)] for name in ("quick", "paper")]
     protocols.append(["`best`", item.best or "as `paper`: nothing of ours is better"])
     lines += ["", markdown(["preset", "protocol"], protocols)]
@@ -94,9 +94,11 @@ def _compared(item: Item, found: Results) -> str:
         body.append([*map(cell, name), *([cell(known)] if item.compared.printed else []), *ours])
     words = "published code" if item.compared.printed == "published" else "printed"
     head = [*keys, *([words] if item.compared.printed else []), "`paper`", "`best`"]
-    return (
-        f"{item.compared.value[:1].upper() + item.compared.value[1:]}, ours with the spread over seeds:\n\n"
-        + markdown(head if item.best else head[:-1], body if item.best else [row[:-1] for row in body])
+    spread = {None: "", "std": ", ours ± the deviation over seeds"}.get(
+        item.compared.spread, f", ours ± {item.compared.spread}"
+    )
+    return f"{item.compared.value[:1].upper() + item.compared.value[1:]}{spread}:\n\n" + markdown(
+        head if item.best else head[:-1], body if item.best else [row[:-1] for row in body]
     )
 
 
@@ -134,7 +136,7 @@ def _made(result: dict[str, Any]) -> str:
     if not result["models"]:
         return f"{parts}Drawn in {result['seconds']:,.0f} s ({machines}; commit {commits})."
     seconds = result["training_seconds"]
-    trained = f"{result['models']} models trained on {result['device']}, {seconds:,.0f} s summed over stacks"
+    trained = f"{result['models']} models trained, {seconds:,.0f} s summed over stacks"
     chose = result["scored"].startswith(VALIDATION)
     flattered = " **These samples chose what they score, which flatters the numbers**; the notes say by how much."
     return f"{parts}{trained} ({machines}; commit {commits}). Measured on {result['scored']}.{flattered * chose}"

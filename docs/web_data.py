@@ -11,7 +11,7 @@ from tables import ROOT, probed
 from tables import recorded as measured
 
 from infoflow.lab.item import Item
-from infoflow.lab.recorded import recorded, results_of
+from infoflow.lab.recorded import recorded, results_of, together
 from infoflow.lab.registry import ITEMS, find
 from infoflow.probes.modes import LABELS, MEANING
 
@@ -39,7 +39,7 @@ def _short(value: Any) -> Any:
 
 def lab() -> dict[str, Any]:
     known = recorded()
-    return {"items": [_item(find(name), known[name]["verdicts"]) for name in ITEMS]}
+    return {"items": [_item(find(name), together(known[name]["verdicts"])) for name in ITEMS]}
 
 
 def _item(item: Item, verdicts: list[dict[str, str]]) -> dict[str, Any]:

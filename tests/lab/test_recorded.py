@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from importlib import import_module
+from math import log10
 from operator import itemgetter
 from pathlib import Path
 from shutil import copytree
@@ -15,7 +16,7 @@ from infoflow.lab.item import Context
 from infoflow.lab.papers.infoflow.followed import followed
 from infoflow.lab.papers.infoflow.recovery.item import _kept, _trained, measure, plan, ratios, sequences
 from infoflow.lab.papers.infoflow.recovery.item import run as run_recovery
-from infoflow.lab.recorded import results_of
+from infoflow.lab.recorded import results_of, together
 from infoflow.lab.registry import ITEMS, find
 from infoflow.lab.sweep import best_of
 from infoflow.nn import Transformer
@@ -151,11 +152,18 @@ def test_every_recorded_result_is_judged(name: str) -> None:
 def test_judges_say_no(tmp_path: Path) -> None:
     """Rows that contradict a conclusion are found out."""
 
-    def said(name: str, rows: list[dict[str, Any]]) -> set[bool]:
-        return {finding.holds for finding in find(name).judge({"rows": rows, "preset": "paper"}).values()}
+    def said(name: str, rows: list[dict[str, Any]], **more: Any) -> set[bool]:
+        return {finding.holds for finding in find(name).judge({"rows": rows, "preset": "paper", **more}).values()}
 
     heads = [{"T": 8, "h": h, "N": 128, "mean": mean} for h, mean in ((1, 1.0), (2, 0.01), (3, 0.009), (4, 0.008))]
     assert said("head_count/synthetic", heads) == {False}
+    widths = [{"T": 128, "h": h, "N": N, "mean": mean, "log10 N": log10(N), "log10 NMSE": log10(mean)}
+              for h, found in ((1, (0.1, 0.09, 0.08)), (3, (0.02, 0.02, 0.02)), (4, (0.001, 0.001, 0.001)))
+              for N, mean in zip((32, 64, 128), found, strict=True)]  # fmt: skip
+    figure_b = "slides, figure (b)"
+    assert find("head_count/synthetic").judge({"rows": widths, "preset": "paper"})[figure_b].holds
+    widths[2] |= {"mean": 0.01, "log10 NMSE": -2.0}  # one head, faster than the theorem allows
+    assert not find("head_count/synthetic").judge({"rows": widths, "preset": "paper"})[figure_b].holds
     sweep = [{"sweep": "p", "value": p, "MSE": mse} for p, mse in ((60, 0.1), (70, 0.05), (80, 0.2))]
     assert said("softmax_attention/figure2", sweep) == {False}
     assert said("softmax_attention/figure2", sweep[:2]) == {True}
@@ -174,19 +182,45 @@ def test_judges_say_no(tmp_path: Path) -> None:
         for share in (0.9, 0.5, 0.7)
     ]
     assert said("softmax_attention/figure3", keys) == {False}
-    recovery = [{"rank": rank, "heads": "(6,6)", "our ratio": ratio, "NMSE": 0.1}
-                for rank, ratio in (("argmax", "0.1 to 0.5"), ("second", "0.3 to 1.0"))]  # fmt: skip
-    assert said("infoflow/recovery", recovery) == {False}
+    recovery = [{"target": "eq. (6)", "NMSE": 0.1}]
+    ratio = {"argmax": {(6, 5): 0.3, (5, 6): 0.2}, "second": {(6, 5): 0.5, (5, 6): 1.0}}
+    heads = [{"heads": heads, "rank": rank, "trained_initialized": [[own, 1.0], [own, 1.0]]}
+             for rank, found in ratio.items() for heads, own in found.items()]  # fmt: skip
+    assert said("infoflow/recovery", recovery, heads=heads) == {False}  # five first heads keep their tokens better
+    heads[0]["trained_initialized"], heads[2]["trained_initialized"] = [[0.1, 1.0]], [[0.9, 1.0]]
+    assert said("infoflow/recovery", recovery, heads=heads) == {True}
 
 
-@pytest.mark.parametrize(("epochs", "sooner"), [((90, 40, 30), True), ((30, 50, 30), False), ((30, None, 20), None)])
-def test_depth_that_does_not_learn_sooner_is_called_that(epochs: tuple[int | None, ...], sooner: bool | None) -> None:
-    """A depth that never got there says nothing of the order."""
+def test_a_figure_of_heads_that_the_theorem_says_nothing_of_is_no_prediction() -> None:
+    rows = [{"features": "words", "T": T, "h": h, "E": "E = 8h", "accuracy": 1 - 0.5 / h, "untrained model": 0.1,
+             "log(1 - accuracy)": -h} for T in (400, 500) for h in (1, 2)]  # fmt: skip
+    found = [finding.holds for finding in find("head_count/retrieval").judge({"rows": rows}).values()]
+    assert found == [True, True]
+    short = [{**row, "T": 31} for row in rows[:2]]
+    assert [finding.holds for finding in find("head_count/retrieval").judge({"rows": short}).values()] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "later", "sooner"),
+    [
+        ((90, 40, 30), None, True),
+        ((30, 50, 30), None, False),
+        ((30, 50, 30), (200, 150, 50), True),  # a few looks apart at first, far apart at the higher level
+        ((30, 20, 10), (200, 250, 50), False),
+        ((30, 20, 10), (200, None, 50), True),  # one of them never got there
+        ((30, None, 20), None, None),
+    ],
+)
+def test_depth_that_does_not_learn_sooner_is_called_that(
+    epochs: tuple[int | None, ...], later: tuple[int | None, ...] | None, sooner: bool | None
+) -> None:
+    """The highest level that all depths reach decides; a depth that never got there says nothing of the order."""
     names = ("ceiling: the word alone", "ceiling: the word and its sentence's multiset")
     ceilings = zip(names, (0.9, 1.0), strict=True)
     rows: list[dict[str, Any]] = [{"what": name, "accuracy": value} for name, value in ceilings]
-    rows += [{"what": f"trained, {layers}", "accuracy": 0.99, "epochs to 0.99": epoch}
-             for layers, epoch in zip(("1 layer", "3 layers", "6 layers"), epochs, strict=True)]  # fmt: skip
+    rows += [{"what": f"trained, {layers}", "accuracy": 0.99, "epochs to 0.99": epoch, "epochs to 0.996": high}
+             for layers, epoch, high in zip(("1 layer", "3 layers", "6 layers"), epochs, later or (None,) * 3,
+                                            strict=True)]  # fmt: skip
     found = find("rank_one/figure1").judge({"rows": rows, "preset": "paper"})
     assert found["Figure 1"].holds
     assert (found["Figure 1, depth"].holds if "Figure 1, depth" in found else None) is sooner
@@ -199,3 +233,10 @@ def test_a_trend_among_models_that_hardly_beat_the_mean_is_called_that(share: fl
     found = find("softmax_attention/figure4").judge({"rows": rows, "preset": "paper"})["Figure 4"]
     assert found.holds
     assert ("hardly beat the mean" in found.number) is hardly
+
+
+def test_tables_of_which_the_same_is_said_are_named_together() -> None:
+    first = {"what": "Table 1", "conclusion": "a", "verdict": "holds", "numbers": {}}
+    found = together([first, {**first, "what": "Figure 1"}, {**first, "what": "Table 2", "conclusion": "b"}, first])
+    assert [verdict["what"] for verdict in found] == ["Table 1, Figure 1", "Table 2", "Table 1"]
+    assert first["what"] == "Table 1"

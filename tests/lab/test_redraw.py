@@ -25,7 +25,7 @@ def test_rows_and_runs_stay_and_what_they_say_is_made_again(tmp_path: Path) -> N
     after = redraw("head_count/retrieval", folder)
     assert all(after[name] == before[name] for name in ("rows", "runs", "trained", "provenance", "parts"))
     assert after["remarks"][0] == "kept"
-    assert any("the theorem's line" in remark for remark in after["remarks"])
+    assert any("the leading term as a line" in remark for remark in after["remarks"])
     assert after["figures"] == ["retrieval.svg"]
     assert (folder / "retrieval.svg").is_file()
     assert redraw("head_count/retrieval", folder)["remarks"] == after["remarks"]

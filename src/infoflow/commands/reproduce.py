@@ -139,7 +139,7 @@ def _redraw(name: str, folder: Path, as_json: bool) -> None:
 
 
 def _list(as_json: bool) -> None:
-    from infoflow.lab.recorded import recorded
+    from infoflow.lab.recorded import recorded, together
     from infoflow.lab.reproduce import listing
 
     entries, known = listing(), recorded()
@@ -152,11 +152,11 @@ def _list(as_json: bool) -> None:
         for preset in ("quick", "paper", "best"):
             protocol = entry.protocol(entry.preset(preset)) if preset != "best" or entry.best else "as paper"
             click.echo(f"    {preset + ':':<7}{protocol}{_ran(known[entry.name]['run'].get(preset))}")
-        for verdict in known[entry.name]["verdicts"]:
-            number = f" ({verdict['number']})" if verdict["number"] else ""
-            click.echo(
-                f"    {verdict['what']}: {verdict['verdict']}{number}\n        the paper: {verdict['conclusion']}"
-            )
+        for verdict in together(known[entry.name]["verdicts"]):
+            click.echo(f"    {verdict['what']}: {verdict['verdict']}\n        the paper says: {verdict['conclusion']}")
+            for preset, numbers in verdict["numbers"].items():
+                for number in numbers:
+                    click.echo(f"        {preset}: {number}")
         if entry.data:
             click.echo(f"    --data: {entry.data}")
         if entry.parts:

@@ -168,6 +168,7 @@ def draw(figures: Mapping[str, Any], folder: Path) -> list[str]:
 
 def write(item: Item, context: Context, outcome: Outcome, seconds: float) -> dict[str, Any]:
     """result.json, table.md and the figures (SVG, PDF, PNG), each written whole or not at all."""
+    runs = list({run.key: run for run in outcome.runs}.values())  # two cells may share a model
     result = {
         "version": 1,
         "item": item.name,
@@ -176,16 +177,16 @@ def write(item: Item, context: Context, outcome: Outcome, seconds: float) -> dic
         "parts": list(context.parts),
         "protocol": item.protocol(context.preset),
         "scored": outcome.scored or item.scored,
-        "device": ", ".join(sorted({_device(run) for run in outcome.runs})) or context.device,
+        "device": ", ".join(sorted({_device(run) for run in runs})) or context.device,
         "seconds": round(seconds, 1),
         "columns": outcome.columns,
         "rows": outcome.rows,
         "remarks": outcome.remarks,
         "figures": draw(outcome.figures, context.out),
         **outcome.extra,
-        "models": len(outcome.runs),
-        "training_seconds": sum(run.seconds / run.stacked for run in outcome.runs),  # a stack's are shared
-        "runs": [run.key for run in outcome.runs],  # by which the store has them
+        "models": len(runs),
+        "training_seconds": sum(run.seconds / run.stacked for run in runs),  # a stack's are shared
+        "runs": [run.key for run in runs],  # by which the store has them
         "trained": noted(context.store),
         "provenance": provenance(),
     }

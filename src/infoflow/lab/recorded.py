@@ -6,7 +6,8 @@ installed package knows it; `python docs/tables.py` writes it and a test compare
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -62,31 +63,49 @@ def missing(item: Item, found: list[tuple[Path, dict[str, Any]]]) -> tuple[str, 
     return tuple(left)
 
 
-def verdicts(item: Item, results: Results) -> Iterator[dict[str, str]]:
-    """For every table and figure: what the paper concludes, whether it holds, and the number."""
+def verdicts(item: Item, results: Results) -> Iterator[dict[str, Any]]:
+    """For every table and figure: what the paper concludes, whether it holds, and the numbers of each preset."""
     said = _findings(item, results)
     for what, conclusion in item.concludes.items():
         spoken = {preset: [f[what] for f in found if what in f] for preset, found in said.items()}
         yield {"what": what, "conclusion": conclusion, **_verdict({p: f for p, f in spoken.items() if f})}
 
 
+def together(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Verdicts for a reader: tables and figures of which the same is said are named in one."""
+    joined: list[dict[str, Any]] = []
+    for verdict in found:
+        said = {name: value for name, value in verdict.items() if name != "what"}
+        if joined and {name: value for name, value in joined[-1].items() if name != "what"} == said:
+            joined[-1]["what"] += f", {verdict['what']}"
+        else:
+            joined.append(dict(verdict))
+    return joined
+
+
 def _findings(item: Item, results: Results) -> dict[str, list[dict[str, Judgement]]]:
-    return {preset: [item.judge(result) for _, result in found] for preset, found in results.items()}
+    """What each result says; where a preset has several, one for each data set, the number names it."""
+    said: dict[str, list[dict[str, Judgement]]] = {}
+    for preset, found in results.items():
+        said[preset] = [item.judge(result) for _, result in found]
+        if len(found) > 1:
+            for judged, (folder, result) in zip(said[preset], found, strict=True):
+                name = result.get("source", folder.name)
+                judged |= {what: replace(f, number=f"{name}, {f.number}") for what, f in judged.items()}
+    return said
 
 
-def _verdict(found: dict[str, list[Judgement]]) -> dict[str, str]:
+def _verdict(found: dict[str, list[Judgement]]) -> dict[str, Any]:
+    numbers = {preset: list(dict.fromkeys(f.number for f in findings)) for preset, findings in found.items()}
     if not found:
-        return {"verdict": "not run", "number": ""}
+        return {"verdict": "not run", "numbers": numbers}
     holds = {preset: all(finding.holds for finding in findings) for preset, findings in found.items()}
-    number = "; ".join(
-        f"{preset}: {' | '.join(dict.fromkeys(f.number for f in findings))}" for preset, findings in found.items()
-    )
     if holds.get("paper"):
-        return {"verdict": "holds", "number": number}
+        return {"verdict": "holds", "numbers": numbers}
     if holds.get("best"):
         word = "holds with a better recipe" if "paper" in holds else "holds with our recipe; paper is not run"
-        return {"verdict": word, "number": number}
-    return {"verdict": "does not hold", "number": number}
+        return {"verdict": word, "numbers": numbers}
+    return {"verdict": "does not hold", "numbers": numbers}
 
 
 def survey(folder: Path) -> dict[str, Any]:

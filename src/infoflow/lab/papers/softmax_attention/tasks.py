@@ -8,6 +8,7 @@ Initial weights and the order of batches are other draws of the same law.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 import torch
@@ -20,8 +21,9 @@ from infoflow.construct.softmax_attention import (
     two_layer_attention,
 )
 from infoflow.construct.softmax_attention.anchors import Anchors
+from infoflow.construct.softmax_attention.figures import slope
 from infoflow.construct.softmax_attention.truncated_linear import on_anchors
-from infoflow.lab.item import Context
+from infoflow.lab.item import Context, Judgement
 from infoflow.lab.papers.softmax_attention.model import Guided, SingleLayer, TwoLayers
 from infoflow.lab.sweep import failed, spread, train_cells
 from infoflow.train.recipe import Recipe
@@ -236,6 +238,30 @@ def falls(rows: Sequence[dict[str, Any]], sweep: str) -> tuple[float, float]:
     values = [row["MSE"] for row in rows if row["sweep"] == sweep]
     rises = [after / before for before, after in pairwise(values)]
     return values[0] / values[-1], max(rises, default=1.0)
+
+
+def changed(factor: float) -> str:
+    """A factor from `falls` in words."""
+    return f"falls {factor:.3g} times" if factor >= 1 else f"rises {1 / factor:.3g} times"
+
+
+# By sweep: the least and the largest slope of the logarithm of the error that the paper's rates allow.
+RATES = {"p": (-inf, -1.0), "H": (-inf, -1.0), "b-a": (0.8, 1.2)}
+
+
+def judge_rates(rows: Sequence[dict[str, Any]]) -> Judgement | None:
+    """Whether the error goes as O(1/p), O(1/H) and linearly in b - a: by the slope of its logarithm over each sweep."""
+    said, holds = [], []
+    for sweep, (least, most) in RATES.items():
+        wanted = f"at most {most:g}" if least == -inf else "about 1"
+        chosen = [row for row in rows if row["sweep"] == sweep and row["MSE"]]
+        if len(chosen) > 1:
+            slopes = {name: slope([row["value"] for row in chosen], [row[name] for row in chosen])
+                      for name in ("MSE", "published") if all(row.get(name) for row in chosen)}  # fmt: skip
+            code = f", published code {slopes['published']:.2f}" if "published" in slopes else ""
+            said.append(f"{slopes['MSE']:.2f} in {sweep} ({wanted}{code})")
+            holds.append(least <= slopes["MSE"] <= most)
+    return Judgement(all(holds), "slope of log error " + "; ".join(said)) if said else None
 
 
 def average(entries: list[dict[str, float]]) -> dict[str, float]:

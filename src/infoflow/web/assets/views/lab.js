@@ -18,7 +18,7 @@ export async function view(main) {
     remember("lab", { item: chosen.name, run: chosen.runs.length > 1 ? run : "" });
     const figure = el("figure", { class: "card" });
     content.replaceChildren(el("h2", {}, chosen.title),
-      el("div", { class: "card" }, el("ul", { class: "plain stack tight" }, chosen.verdicts.map((one) => el("li", {}, el("span", { class: `chip ${one.verdict === "holds" ? "ok" : one.verdict.startsWith("holds") ? "open" : one.verdict === "not run" ? "" : "bad"}` }, one.verdict), ` ${one.what}: the paper concludes that ${one.conclusion}.`, one.number ? el("p", { class: "small" }, `Measured: ${one.number}`) : null)))),
+      el("div", { class: "card" }, el("ul", { class: "plain stack tight" }, chosen.verdicts.map((one) => el("li", {}, el("span", { class: `chip ${one.verdict === "holds" ? "ok" : one.verdict.startsWith("holds") ? "open" : one.verdict === "not run" ? "" : "bad"}` }, one.verdict), ` ${one.what}: the paper concludes that ${one.conclusion}.`, Object.entries(one.numbers).map(([preset, numbers]) => numbers.map((number) => el("p", { class: "small" }, `${preset}: ${number}`))))))),
       result ? figure : el("p", {}, `Not run yet${chosen.data ? `; it needs ${chosen.data}` : ""}. `, el("code", {}, `infoflow reproduce ${chosen.name}`)),
       result ? table(result) : null,
       el("details", {}, el("summary", {}, "Protocols"), el("ul", { class: "reasons" }, Object.entries(chosen.protocols).map(([name, words]) => el("li", {}, el("b", {}, `${name}: `), words)), chosen.unsaid.map((words) => el("li", {}, `Unsaid in the paper: ${words}`)))));

@@ -15,6 +15,7 @@ from infoflow.lab.papers.head_count.retrieval.model import Ranking
 from infoflow.lab.sweep import failed, schedule, spread, train_cells
 from infoflow.train.run import Run
 from infoflow.train.store import Result
+from infoflow.verdicts.bounds import head_count_exponent
 
 PAPER = schedule(epochs=30, batch=64, lr=1e-3, evaluate_every=5)
 # The untrained network is one of the epochs to choose from, so training takes nothing away (README).
@@ -89,7 +90,8 @@ def run(context: Context) -> Outcome:
     if lists.native:
         remarks.append("native lists come from one search each, are never trained on, and their labels are noisy")
     runs = [result for found in results.values() for result in found]
-    return Outcome(columns, rows, runs, remarks, figures, {"source": lists.source})
+    scored = SCORED["best" if context.preset == "best" else "paper"]
+    return Outcome(columns, rows, runs, remarks, figures, {"source": lists.source}, scored)
 
 
 def _told(rows: list[dict[str, Any]]) -> Told:
@@ -129,7 +131,10 @@ def _accuracy(found: list[Result]) -> tuple[float | None, float | None]:
 
 
 def judge(result: dict[str, Any]) -> dict[str, Judgement]:
-    """Accuracy grows with the heads, E = 8h; and what is left of it where E is fixed."""
+    """Accuracy grows with the heads, E = 8h; what is left of it where E is fixed; and whether the theorem predicts it.
+
+    A prediction has to exist: at a cell where the theorem's exponent is not positive it asks for no parameters at all.
+    """
     rows = result["rows"]
     said, holds = [], []
     for E in dict.fromkeys(row.get("E", "E = 8h") for row in rows):
@@ -142,16 +147,23 @@ def judge(result: dict[str, Any]) -> dict[str, Judgement]:
         said.append(f"{E}: {min(gains):+.3f} to {max(gains):+.3f} from the fewest to the most heads")
     below = sum(row["accuracy"] < row["untrained model"] for row in rows)
     number = f"accuracy, {'; '.join(said)}; {below} of {len(rows)} cells end below their untrained network"
+    exponents = [head_count_exponent(row["T"], row["h"], row["h"] + 1, _head(row)) for row in rows]
+    speaks = sum(exponent > 0 for exponent in exponents)
+    predicts = f"the theorem asks for parameters at {speaks} of {len(rows)} cells (its exponent is at most "
+    predicts += f"{float(max(exponents)):.2g}, for a target of h + 1 terms)"
     lines = [theorem(chosen) for chosen in _kinds(rows).values()]
     shares = [line[2] for line in lines if line is not None]
-    explained = (
-        f"; the theorem's line, as we read it (the slides do not say which), explains {min(shares):.0%} to "
-        f"{max(shares):.0%} of the variance"
-        if shares
-        else ""
-    )
+    if shares:
+        predicts += f"; its leading term alone, as a fitted line, explains {min(shares):.0%} to {max(shares):.0%}"
+        predicts += " of the variance"
     grows, predicted = CONCLUDES
-    return {grows: Judgement(holds[0], number), predicted: Judgement(holds[0], number + explained)}
+    return {grows: Judgement(holds[0], number), predicted: Judgement(holds[0] and speaks == len(rows), predicts)}
+
+
+def _head(row: dict[str, Any]) -> int:
+    """The size of a head."""
+    n = int(row["E"].removeprefix("E = ").removesuffix("h"))
+    return n if row["E"].endswith("h") else n // int(row["h"])
 
 
 def _kinds(rows: list[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
@@ -195,8 +207,9 @@ def _lists(context: Context) -> Lists:
 def theorem(rows: list[dict[str, Any]]) -> tuple[float, float, float] | None:
     """Level and slope of the theorem's prediction, fitted to all rows, and the share of the variance it explains.
 
-    Theorem 1 asks for Omega(1 / eps^k) parameters with k ~ T / (4 (n + 1) h), so with M of them at best
-    log eps = -log M / k ~ -4 log M (n + 1) h / T: linear in (n + 1) h / T, the same line for all h and T.
+    Theorem 1 asks for Omega(1 / eps^k) parameters with k ~ T / (4 (n + 1) h) for long sequences, so with M of them at
+    best log eps = -log M / k ~ -4 log M (n + 1) h / T: linear in (n + 1) h / T, the same line for all h and T. That is
+    the leading term alone: what is taken away from T makes the whole k negative at the sizes of this item.
     """
     known = [(_reach(row), row["log(1 - accuracy)"]) for row in rows if row["log(1 - accuracy)"] is not None]
     x, y = np.array(known).reshape(-1, 2).T
@@ -208,9 +221,7 @@ def theorem(rows: list[dict[str, Any]]) -> tuple[float, float, float] | None:
 
 def _reach(row: dict[str, Any]) -> float:
     """(n + 1) h / T."""
-    n = int(row["E"].removeprefix("E = ").removesuffix("h"))
-    n = n if row["E"].endswith("h") else n // row["h"]
-    return float((n + 1) * row["h"] / row["T"])
+    return float((_head(row) + 1) * row["h"] / row["T"])
 
 
 def _figure(rows: list[dict[str, Any]]) -> Any:
@@ -246,7 +257,7 @@ def _figure(rows: list[dict[str, Any]]) -> Any:
         below.minorticks_off()
     axes[0, 0].set_ylabel("accuracy on test lists")
     axes[1, 0].set_ylabel("log(1 - accuracy)")
-    for dashes, words in (("--", "before training"), (":", "cosine"), ("-.", "predicted")):
+    for dashes, words in (("--", "before training"), (":", "cosine"), ("-.", "leading term")):
         axes[0, 0].plot([], [], color=style.MUTED, ls=dashes, lw=1, label=words)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8, frameon=False)
@@ -259,8 +270,8 @@ def _predictions(rows: list[dict[str, Any]]) -> list[str]:
         line = theorem(chosen)
         if line is not None:
             said.append(
-                f"{', '.join(kind)}: the theorem's line log(1 - accuracy) = {line[0]:.2f} {line[1]:+.3f} (n + 1) h / T "
-                f"with level and slope fitted, explains {line[2]:.0%} of the variance over h and T"
+                f"{', '.join(kind)}: the leading term as a line, log(1 - accuracy) = {line[0]:.2f} {line[1]:+.3f} "
+                f"(n + 1) h / T with level and slope fitted, explains {line[2]:.0%} of the variance over h and T"
             )
     return said
 
@@ -269,9 +280,13 @@ def _values(rows: list[dict[str, Any]], name: str) -> list[float]:
     return [row[name] if row[name] is not None else float("nan") for row in rows]
 
 
+SCORED = {
+    "paper": "one list in five, after the last step",
+    "best": "one list in five, at the epoch that another fifth chose",
+}
 CONCLUDES = {
     "slides, text retrieval (a)": "accuracy of ranking T passages grows with the number of heads",
-    "slides, text retrieval (b)": "log(1 - accuracy) falls with the number of heads, as its prediction does",
+    "slides, text retrieval (b)": "log(1 - accuracy) falls with the number of heads as the theorem predicts",
 }
 ITEM = Item(
     name="head_count/retrieval",
@@ -284,6 +299,7 @@ ITEM = Item(
         'everything but the two layers and "an MS MARCO subset": tokens, scores, sizes (8 a head, width 128), '
         "Adam 1e-3, batch 64, 30 epochs, hashed words or frozen sentence vectors, T = 4 to 31, 4 seeds",
         "the numbers: the slides print figures alone",
+        "the rate again: 4e-3 with batch 256 was tried first and given up after a look at the test lists (README)",
     ),
     differences=(
         "one list in five chooses the epoch, the untrained network among them, another scores it",
@@ -294,7 +310,7 @@ ITEM = Item(
     judge=judge,
     told=lambda result: _told(result["rows"]),
     compared=Compared(("features", "T", "h", "E"), "accuracy", None, "std"),
-    scored="one list in five, after the last step (best: at an epoch that other lists chose)",
+    scored=SCORED["paper"],
     data=f"{PAIRS} with dev_small_bm25_negatives.tsv.gz (and qa_sample_200.jsonl.gz), or {SENTENCES}",
     parts=PARTS,
     preparations=("embeddings",),

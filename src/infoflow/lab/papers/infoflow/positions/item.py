@@ -82,6 +82,8 @@ ITEM = Item(
     quick="6,000 samples, 60 + 20 epochs, 1 seed",
     paper="50,000 + 10,000 samples, AdamW 1e-3, decay 1e-2, 1000 epochs with cosine then 1000 at 1e-4, 2 seeds",
     unsaid=(
+        "not as printed: the CLS token starts near zero (normal with deviation 0.02), in print at zero",
+        "the activation: GELU",
         "the model dimension: 32",
         "the width: 64",
         "the batch: 256",

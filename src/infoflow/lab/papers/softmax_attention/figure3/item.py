@@ -74,11 +74,15 @@ def judge(result: dict[str, Any]) -> dict[str, Judgement]:
     falling = shares[0] > 0.5 and all(after <= before for before, after in pairwise(shares))
     said = ", ".join(f"{share:.2f}" for share in shares)
     error = ", ".join(f"{row['one channel'] / row['mean predictor']:.2f}" for row in result["rows"])
-    number = f"attention on the two end keys {said} for |b - a| = 0.5, 1.5, 3"
+    number = f"attention on the two end keys {said} for |b - a| = 0.5, 1.5, 3 on three test samples"
     if all(row["end keys, other seeds"] for row in result["rows"]):
         seeds = ", ".join(f"{fmean(_numbers(row['end keys, other seeds'])):.2f}" for row in result["rows"])
         number += f" ({seeds} with other seeds)"
     number += f"; the error is {error} of the mean predictor's"
+    if all(row.get("end keys, construction") is not None for row in result["rows"]):
+        built = ", ".join(f"{row['end keys, construction']:.2f}" for row in result["rows"])
+        labels = ", ".join(f"{row['labels at a or b']:.0%}" for row in result["rows"])
+        number += f"; the constructed head has {built} there, since {labels} of the labels are saturated"
     return {"Figure 3": Judgement(falling, number)}
 
 
