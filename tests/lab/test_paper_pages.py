@@ -91,7 +91,7 @@ def test_a_result_is_shown_and_a_quick_one_is_not(lab_tables: Any, tmp_path: Pat
     (tmp_path / name / "paper" / "map.svg").write_text("<svg/>")
     said = lab_tables.paper("softmax_attention", tmp_path)
     assert "| a |\n|---|\n| 0.5 |\n" in said
-    assert "2 models trained on cuda, 8 s summed over stacks (x86_64; commit abc). Measured on test samples." in said
+    assert "2 models trained, 8 s summed over stacks (x86_64; commit abc). Measured on test samples." in said
     assert f"![map](../../results/{name}/paper/map.svg)" in said
     assert "gone.svg" not in said
     assert said.count("**Not run**") == 5  # best of this item, and the other two
@@ -126,9 +126,9 @@ def test_pieces_of_a_part(lab_tables: Any, tmp_path: Path) -> None:
     pieces = [part for part in parts if part.startswith("control:")]
     others = [part for part in parts if ":" not in part and part != "control"]
     for run, words in (
-        (others, "**Not run**: `paper`: control ("),
+        (others, "**Not run**: `paper`: control."),
         ([*others, *pieces], None),
-        ([*others, *pieces[1:]], f"**Not run**: `paper`: {pieces[0]} ("),
+        ([*others, *pieces[1:]], f"**Not run**: `paper`: {pieces[0]}."),
     ):
         put(tmp_path / name / "paper", name, ["D"], [], parts=run)
         said = lab_tables.paper("infoflow", tmp_path).split("\n## ")[1]

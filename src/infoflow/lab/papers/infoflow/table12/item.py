@@ -165,7 +165,8 @@ def judge(result: dict[str, Any]) -> dict[str, Judgement]:
     rows = [row for row in result["rows"] if row["target"] == "triangle"]
     last = max(row["T"] for row in rows)
     end = [row["mean"] for row in rows if row["T"] == last]
-    said, rising = [f"NMSE {min(end):.2g} to {max(end):.2g} at T={last}"], True
+    ends = list(dict.fromkeys(f"{error:.2g}" for error in (min(end), max(end))))
+    said, rising = [f"NMSE {' to '.join(ends)} at T={last}"], True
     for encoder in dict.fromkeys(row["encoder"] for row in rows):
         chosen = [row for row in rows if row["encoder"] == encoder]
         by_size = [[r["mean"] for r in chosen if r["size"] == size] for size in {row["size"] for row in chosen}]
