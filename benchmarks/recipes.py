@@ -23,7 +23,7 @@ from infoflow.provenance import provenance
 from infoflow.train.fit import Run, fit_many
 
 HERE = Path(__file__).parent
-RECORDED = HERE.parent / "results" / "infoflow" / "table11" / "result.json"
+RECORDED = HERE.parent / "results" / "infoflow" / "table11" / "best" / "result.json"
 SHARE = 0.4
 RECIPE = LONG.with_(epochs=150, lr=1e-2, decay=1e-4, warm_up=0, rollback=8.0)
 WARM = 2800  # steps, 20 epochs

@@ -49,7 +49,7 @@ def _item(item: Item, found: Results, notes: dict[str, str]) -> str:
     protocols.append(["`best`", item.best or "as `paper`: nothing of ours is better"])
     lines += ["", markdown(["preset", "protocol"], protocols)]
     for words, entries in (
-        ("Left unsaid by the paper, and what stands in for it in `paper`", item.unsaid),
+        ("Left unsaid by the paper and what stands in for it, and where `paper` is not as printed", item.unsaid),
         ("Differences of `best` from what is printed", item.differences),
     ):
         if entries:

@@ -1,8 +1,9 @@
 """An item of the lab: some tables and figures of a paper, three presets, and what a run of it leaves.
 
 The presets mean the same in every item. `quick`: minutes on two cores, the shape of the conclusion. `paper`: what is
-printed, or published as code, and nothing else; what is left unsaid is listed with what stands in for it. `best`: our
-recipe, every difference from print listed; an item without one has nothing better than the paper's.
+printed, or published as code, and nothing else; what is left unsaid is listed with what stands in for it, and so is
+what is done otherwise. `best`: our recipe, every difference from print listed; an item without one has nothing better
+than the paper's.
 
 An item is a folder `lab/papers/<paper>/<item>/` with `item.py` (defines `ITEM`), the paper's printed numbers as
 `printed.json`, and a README.
@@ -107,7 +108,7 @@ class Item:
     judge: Callable[[dict[str, Any]], dict[str, Judgement]]  # what a result says of the conclusions it can speak of
     compared: Compared
     best: str = ""  # empty: nothing of ours is better than the paper's protocol, and `best` is `paper`
-    unsaid: tuple[str, ...] = ()  # what the paper leaves unsaid, and what stands in for it
+    unsaid: tuple[str, ...] = ()  # what the paper leaves unsaid and stands in for it, and what `paper` does otherwise
     differences: tuple[str, ...] = ()  # of `best` from what is printed
     scored: str = TEST  # what the numbers were measured on
     data: str = ""  # which files `--data` must hold; empty: none
