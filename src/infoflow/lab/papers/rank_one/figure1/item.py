@@ -147,7 +147,9 @@ def judge(result: dict[str, Any]) -> dict[str, Judgement]:
         said = [f"{', '.join(f'{epoch:.0f}' for epoch in found)} epochs to {level}" for level, found in epochs.items()]
         names = ", ".join(row["what"].removeprefix("trained, ") for row in depths)
         sooner = all(deep < flat for flat, deep in pairwise(epochs[common[-1]]))
-        number = f"with {names}: {'; '.join(said)}; six layers at a third of the rate"
+        number = f"with {names}: {'; '.join(said)}" + "; six layers at a third of the rate" * (
+            result["preset"] != "quick"
+        )
         found["Figure 1, depth"] = Judgement(sooner, number)
     return found
 
