@@ -144,12 +144,11 @@ def judge(result: dict[str, Any]) -> dict[str, Judgement]:
     common = [level for level in LEVELS if all(row.get(f"epochs to {level}") is not None for row in depths)]
     if len(depths) > 1 and common:
         epochs = {level: [row[f"epochs to {level}"] for row in depths] for level in common}
-        said = [f"{', '.join(f'{epoch:.0f}' for epoch in found)} epochs to {level}" for level, found in epochs.items()]
+        said = [f"{', '.join(f'{epoch:.0f}' for epoch in when)} epochs to {level}" for level, when in epochs.items()]
         names = ", ".join(row["what"].removeprefix("trained, ") for row in depths)
+        slower = "" if result["preset"] == "quick" else "; six layers at a third of the rate"
         sooner = all(deep < flat for flat, deep in pairwise(epochs[common[-1]]))
-        number = f"with {names}: {'; '.join(said)}" + "; six layers at a third of the rate" * (
-            result["preset"] != "quick"
-        )
+        number = f"with {names}: {'; '.join(said)}{slower}"
         found["Figure 1, depth"] = Judgement(sooner, number)
     return found
 
