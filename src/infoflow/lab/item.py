@@ -108,7 +108,7 @@ class Item:
     judge: Callable[[dict[str, Any]], dict[str, Judgement]]  # what a result says of the conclusions it can speak of
     compared: Compared
     best: str = ""  # empty: nothing of ours is better than the paper's protocol, and `best` is `paper`
-    unsaid: tuple[str, ...] = ()  # what the paper leaves unsaid and stands in for it, and what `paper` does otherwise
+    unsaid: tuple[str, ...] = ()  # what the paper leaves unsaid, and what `paper` does otherwise
     differences: tuple[str, ...] = ()  # of `best` from what is printed
     scored: str = TEST  # what the numbers were measured on
     data: str = ""  # which files `--data` must hold; empty: none

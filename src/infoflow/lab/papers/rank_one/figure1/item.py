@@ -128,8 +128,8 @@ def judge(result: dict[str, Any]) -> dict[str, Judgement]:
     """One layer passes what the word alone gives and comes near what any order-free model can reach; and whether each
     depth learns sooner than the one before it.
 
-    That is asked at the highest level which every model of every depth reached: at the lower ones the depths are a few
-    looks apart, and a network is looked at every ten epochs.
+    That is asked at every level which all models reached. No level was chosen before the curves were seen, so none of
+    them alone may decide.
     """
     rows = {row["what"]: row["accuracy"] for row in result["rows"]}
     one = rows.get("trained, 1 layer")
@@ -147,7 +147,7 @@ def judge(result: dict[str, Any]) -> dict[str, Judgement]:
         said = [f"{', '.join(f'{epoch:.0f}' for epoch in when)} epochs to {level}" for level, when in epochs.items()]
         names = ", ".join(row["what"].removeprefix("trained, ") for row in depths)
         slower = "" if result["preset"] == "quick" else "; six layers at a third of the rate"
-        sooner = all(deep < flat for flat, deep in pairwise(epochs[common[-1]]))
+        sooner = all(deep < flat for when in epochs.values() for flat, deep in pairwise(when))
         number = f"with {names}: {'; '.join(said)}{slower}"
         found["Figure 1, depth"] = Judgement(sooner, number)
     return found
