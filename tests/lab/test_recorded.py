@@ -119,7 +119,13 @@ def test_what_was_measured_of_a_network_stands_for_its_weights(tmp_path: Path) -
     key = itemgetter("heads", "rank")
     assert sorted(made.rows, key=key) == sorted(recorded["rows"], key=key)
     first = min((folder / "measured").iterdir())
-    for lie in ({}, {"NMSE": "low", "errors": {"argmax": [[1, 1]], "second": [[1, 1]]}, "followed": None}, [1]):
+    nothing = {"NMSE": 0.1, "errors": {"argmax": [[1, 0]], "second": [[1, 1]]}, "followed": None}
+    for lie in (
+        {},
+        nothing,
+        {"NMSE": "low", "errors": {"argmax": [[1, 1]], "second": [[1, 1]]}, "followed": None},
+        [1],
+    ):
         first.write_text(json.dumps(lie), encoding="utf-8")
         with pytest.raises(InfoFlowError, match="expected what was measured"):
             run_recovery(Context("paper", folder, parts=parts, seconds=1e-3))

@@ -151,6 +151,8 @@ def _read(path: Path) -> dict[str, Any]:
         known = pairs and {len(pair) for pair in pairs} == {2} and found.keys() == {"NMSE", "errors", "followed"}
         if not known or not all(map(is_number, [found["NMSE"], *shares, *(value for pair in pairs for value in pair)])):
             raise ValueError
+        if min(value for pair in pairs for value in pair) <= 0 or min([found["NMSE"], *shares]) < 0:
+            raise ValueError  # ratios are formed of the pairs
     except (AttributeError, KeyError, TypeError, ValueError):
         raise InfoFlowError(
             f"expected what was measured of a network in {path}, got another; remove the file."
