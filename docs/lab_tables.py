@@ -44,7 +44,7 @@ def _item(item: Item, found: Results, notes: dict[str, str]) -> str:
     for verdict in together(verdicts(item, found)):
         said = f"The paper: {verdict['conclusion']}. **{_sentence(verdict['verdict'])}**"
         lines += [f"- {verdict['what']}. {said}"]
-        lines += [f"  - `{preset}`: {number}" for preset, numbers in verdict["numbers"].items() for number in numbers]
+        lines += [f"    - `{preset}`: {number}" for preset, numbers in verdict["numbers"].items() for number in numbers]
     protocols = [[f"`{name}`", item.protocol(name)] for name in ("quick", "paper")]
     protocols.append(["`best`", item.best or "as `paper`: nothing of ours is better"])
     lines += ["", markdown(["preset", "protocol"], protocols)]
