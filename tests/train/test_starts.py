@@ -9,6 +9,7 @@ import torch
 from infoflow.architecture import Architecture
 from infoflow.errors import InfoFlowError
 from infoflow.targets import pairwise_max
+from infoflow.train.checkpoint import find
 from infoflow.train.fit import Recipe, Run, Store, fit_many
 from infoflow.train.loop import Training, start, train
 from infoflow.train.part import choose_start, provider, train_part, trial_stack
@@ -178,6 +179,24 @@ def test_stopped_afterwards_it_goes_on_from_there(tmp_path: Path) -> None:
         assert expected is not None
         assert len(result.tried) == 4
         assert result.tried == pytest.approx(expected.tried, rel=1e-11)
+
+
+def test_what_starts_leave_goes_when_two_checkpoints_hold_what_they_chose(tmp_path: Path) -> None:
+    """One may be damaged. The next call goes on without them, and ends as if it had never been stopped."""
+    runs, store = runs_of(), Store(tmp_path)
+    whole = curves(runs)
+    store.prepare()
+    folder, starts, left = store.checkpoints, {start.key for run in runs for start in run.trials()}, []
+    for at in (32 + 1, 32 + 2):  # stopped, and so saved, one step and two after the choice
+        for part in plan(runs, {run.key for run in runs}, CPU, folder):
+            watch = Watch(at)
+            assert train_part(part, CPU, provider(CPU), folder, watch.stop, watch.report) is None
+        assert fit_many(runs, store, seconds=1e-9) == [None] * 3
+        left.append(find(folder, starts))
+    assert left[0]
+    assert not left[1]
+    for found, wanted in zip(curves(runs, tmp_path), whole, strict=True):
+        assert found == pytest.approx(wanted, rel=1e-11)
 
 
 def test_progress_counts_every_step_once() -> None:
