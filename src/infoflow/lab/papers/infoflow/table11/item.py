@@ -175,7 +175,8 @@ ITEM = Item(
         "the training length: 300 epochs, too few: with 1,800 one of two seeds of D = 2 has the printed NMSE (README)",
         "the batch: 256",
         'the encoder ("a trainable encoder"): linear',
-        "the activation: GELU (Section 3 speaks of sigmoidal ones, the experiments of none)",
+        "the activation: GELU (Section 3 speaks of sigmoidal ones, the experiments of none); with tanh or the logistic "
+        "function (2,2) ends 3.5 and 5.4 times higher (README)",
         "the read-out's width: 16 D; labels standardised for training; the epochs looked at: every fifth",
         "the law of A_i: independent standard normal entries, one draw for all seeds",
     ),
