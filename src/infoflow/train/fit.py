@@ -10,7 +10,6 @@ import io
 import signal
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -204,7 +203,7 @@ def fit_many(
             if kept is not None and parts:
                 if pending & set(found) or _reached(kept, unique) != before:
                     kept.note_training()
-                over = {start.key for run in _past_their_starts(kept, unique, found) for start in run.trials()}
+                over = {start.key for run in unique if run.key in found for start in run.trials()}
                 checkpoint.tidy(kept.checkpoints, {*kept.keys(), *over})
                 kept.tidy()
     return [found.get(run.key) for run in runs]
@@ -238,15 +237,6 @@ def _reached(store: Store, runs: list[Run]) -> dict[str, int]:
     """The step of every run, or start of one, that is on its way there."""
     saved = checkpoint.find(store.checkpoints, {each.key for run in runs for each in (run, *run.trials())})
     return {key: found.step for found in reversed(saved) for key in found.keys}
-
-
-def _past_their_starts(store: Store, runs: list[Run], found: dict[str, Result]) -> Iterator[Run]:
-    """Runs whose starts nobody needs again: finished, or held by two checkpoints, so that one of them may be damaged.
-
-    The starts of a run are `starts` times as large as itself: without them a stopped sweep is small enough to carry.
-    """
-    held = Counter(key for saved in checkpoint.find(store.checkpoints, {run.key for run in runs}) for key in saved.keys)
-    return (run for run in runs if run.key in found or held[run.key] > 1)
 
 
 def _train(

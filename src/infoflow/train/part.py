@@ -17,7 +17,7 @@ from infoflow.cost import out_of_memory
 from infoflow.errors import JobError
 from infoflow.progress import Progress
 from infoflow.train import checkpoint
-from infoflow.train.loop import CAPTURE, Report, Training, data_of, start, train
+from infoflow.train.loop import CAPTURE, Report, Save, Training, data_of, start, train
 from infoflow.train.plan import Part, choose
 from infoflow.train.run import Run
 from infoflow.train.stack import Stack, single_network
@@ -46,10 +46,27 @@ def train_part(
             size = trial_stack(part.runs, device, part.choice.workers if device.type == "cuda" else None)
             if not choose_start(state, size, report, stop, checkpoints, part.save_every):
                 return None
-        train(state, report, checkpoint.saver(checkpoints), part.save_every, stop)
+        train(state, report, _saver(checkpoints, part.runs), part.save_every, stop)
     except OSError as error:
         raise JobError(f"expected to write a checkpoint in {checkpoints}, could not ({error.strerror}).") from None
     return results(part, state) if state.finished else None
+
+
+def _saver(folder: Path | None, runs: Sequence[Run]) -> Save | None:
+    """What saves a part that is past its starts. With its second save what the starts left is removed: two checkpoints
+    then hold what was chosen, so that one may be damaged, and a sweep that is stopped is small enough to carry."""
+    if folder is None or runs[0].recipe.starts == 1:
+        return checkpoint.saver(folder)
+    starts, saves = {start.key for run in runs for start in run.trials()}, 0
+
+    def save(state: Training) -> None:
+        nonlocal saves
+        checkpoint.save(folder, state)
+        saves += 1
+        if saves == 2:
+            checkpoint.tidy(folder, starts)
+
+    return save
 
 
 def trial_stack(runs: Sequence[Run], device: torch.device, workers: int | None = None) -> int:
