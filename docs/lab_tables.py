@@ -46,7 +46,7 @@ def _item(item: Item, found: Results, notes: dict[str, str]) -> str:
         lines += [f"- {verdict['what']}. {said}"]
         lines += [f"    - `{preset}`: {number}" for preset, numbers in verdict["numbers"].items() for number in numbers]
     protocols = [[f"`{name}`", item.protocol(name)] for name in ("quick", "paper")]
-    protocols.append(["`best`", item.best or "as `paper`: nothing of ours is better"])
+    protocols.append(["`best`", item.best or "as `paper`: there is no recipe of ours"])
     lines += ["", markdown(["preset", "protocol"], protocols)]
     for words, entries in (
         ("Left unsaid by the paper and what stands in for it, and where `paper` is not as printed", item.unsaid),

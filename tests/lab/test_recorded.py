@@ -16,7 +16,7 @@ from infoflow.lab.item import Context
 from infoflow.lab.papers.infoflow.followed import followed
 from infoflow.lab.papers.infoflow.recovery.item import _kept, _trained, measure, plan, ratios, sequences
 from infoflow.lab.papers.infoflow.recovery.item import run as run_recovery
-from infoflow.lab.recorded import results_of, together
+from infoflow.lab.recorded import Results, results_of, together, verdicts
 from infoflow.lab.registry import ITEMS, find
 from infoflow.lab.sweep import best_of
 from infoflow.nn import Transformer
@@ -184,6 +184,11 @@ def test_judges_say_no(tmp_path: Path) -> None:
         for share in (0.9, 0.5, 0.7)
     ]
     assert said("softmax_attention/figure3", keys) == {False}
+    falls = [{**row, "end keys": share, "keys a query": count}
+             for row, share, count in zip(keys, (0.9, 0.5, 0.4), (1.1, 1.4, 2.2), strict=True)]  # fmt: skip
+    assert said("softmax_attention/figure3", falls) == {True}
+    narrow = [{**row, "keys a query": 1.0} for row in falls]
+    assert said("softmax_attention/figure3", narrow) == {False}  # it leaves the ends and does not spread
     recovery = [{"target": "eq. (6)", "NMSE": 0.1}]
     ratio = {"argmax": {(6, 5): 0.3, (5, 6): 0.2}, "second": {(6, 5): 0.5, (5, 6): 1.0}}
     heads = [{"heads": heads, "rank": rank, "trained_initialized": [[own, 1.0], [own, 1.0]]}
@@ -191,6 +196,19 @@ def test_judges_say_no(tmp_path: Path) -> None:
     assert said("infoflow/recovery", recovery, heads=heads) == {False}  # five first heads keep their tokens better
     heads[0]["trained_initialized"], heads[2]["trained_initialized"] = [[0.1, 1.0]], [[0.9, 1.0]]
     assert said("infoflow/recovery", recovery, heads=heads) == {True}
+
+
+def test_a_better_recipe_of_another_target_is_called_that() -> None:
+    """C.2 names D-retrieval: that eq. (6) loses its second token is no better recipe for it."""
+    item = find("infoflow/recovery")
+    results: Results = {}
+    for preset, target, ratio in (("paper", "D-retrieval", 0.1), ("best", "eq. (6)", 0.9)):
+        heads = [{"heads": (6, 6), "rank": rank, "trained_initialized": [[ratio, 1.0]]}
+                 for rank in ("argmax", "second")]  # fmt: skip
+        rows = [{"target": target, "NMSE": 1e-3}]
+        results[preset] = [(Path(), {"rows": rows, "preset": preset, "heads": heads})]
+    said = {entry["what"]: entry["verdict"] for entry in verdicts(item, results)}
+    assert said == {"Tables 1 to 3": "not run", "Tables 4 to 10": "holds on another target"}
 
 
 def test_a_figure_of_heads_that_the_theorem_says_nothing_of_is_no_prediction() -> None:

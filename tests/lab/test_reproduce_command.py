@@ -15,6 +15,7 @@ VERDICTS = (
     "holds",
     "holds with a better recipe",
     "holds with our recipe; paper is not run",
+    "holds on another target",
     "does not hold",
     "not run",
 )

@@ -83,6 +83,7 @@ class Judgement:
 
     holds: bool
     number: str
+    elsewhere: bool = False  # it speaks of another target than the one the paper names
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class Item:
     run: Callable[[Context], Outcome]
     judge: Callable[[dict[str, Any]], dict[str, Judgement]]  # what a result says of the conclusions it can speak of
     compared: Compared
-    best: str = ""  # empty: nothing of ours is better than the paper's protocol, and `best` is `paper`
+    best: str = ""  # empty: there is no recipe of ours, and `best` is `paper`
     unsaid: tuple[str, ...] = ()  # what the paper leaves unsaid, and what `paper` does otherwise
     differences: tuple[str, ...] = ()  # of `best` from what is printed
     scored: str = TEST  # what the numbers were measured on

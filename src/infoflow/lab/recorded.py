@@ -1,8 +1,8 @@
 """What of the lab has been run and what it says of the papers' conclusions, from `results/<item>/<preset>/result.json`.
 
-A conclusion holds when the result of `paper` bears it out, holds with a better recipe when only that of `best` does,
-and does not hold when neither does. `recorded.json` is the answer for the results in the repository, so that an
-installed package knows it; `python docs/tables.py` writes it and a test compares.
+A conclusion holds when the result of `paper` bears it out, holds with a better recipe when only that of `best` does (on
+another target, where `best` has one), and does not hold when neither does. `recorded.json` is the answer for the
+results in the repository, so that an installed package knows it; `python docs/tables.py` writes it and a test compares.
 """
 
 import json
@@ -104,6 +104,8 @@ def _verdict(found: dict[str, list[Judgement]]) -> dict[str, Any]:
         return {"verdict": "holds", "numbers": numbers}
     if holds.get("best"):
         word = "holds with a better recipe" if "paper" in holds else "holds with our recipe; paper is not run"
+        if any(finding.elsewhere for finding in found["best"]):
+            word = "holds on another target"
         return {"verdict": word, "numbers": numbers}
     return {"verdict": "does not hold", "numbers": numbers}
 

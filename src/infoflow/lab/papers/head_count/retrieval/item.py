@@ -281,8 +281,8 @@ def _values(rows: list[dict[str, Any]], name: str) -> list[float]:
 
 
 SCORED = {
-    "paper": "one list in five, after the last step",
-    "best": "one list in five, at the epoch that another fifth chose",
+    "paper": "one list in five, after the last step; they were in sight when the first rate was given up",
+    "best": "one list in five, at the epoch that another fifth chose; by what rate and decay were is not recorded",
 }
 CONCLUDES = {
     "slides, text retrieval (a)": "accuracy of ranking T passages grows with the number of heads",

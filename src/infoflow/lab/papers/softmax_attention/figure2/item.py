@@ -7,7 +7,15 @@ from typing import Any
 from infoflow.construct.softmax_attention.figures import slope
 from infoflow.files import write_json
 from infoflow.lab.item import Compared, Context, Item, Judgement, Outcome, printed
-from infoflow.lab.papers.softmax_attention.tasks import Truncated, apart, changed, falls, judge_rates, sweep_rows
+from infoflow.lab.papers.softmax_attention.tasks import (
+    SCORED,
+    Truncated,
+    apart,
+    changed,
+    falls,
+    judge_rates,
+    sweep_rows,
+)
 from infoflow.lab.sweep import schedule, spread
 from infoflow.provenance import provenance
 from infoflow.reading import json_of
@@ -74,6 +82,7 @@ def run(context: Context) -> Outcome:
         remarks,
         {"figure2": _figure(rows)} if rows else {},
         {"throughput": rates},
+        SCORED.get(context.preset, ""),
     )
 
 
@@ -185,6 +194,6 @@ ITEM = Item(
     run=run,
     judge=judge,
     compared=Compared(("sweep", "value"), "MSE", "published", "std"),
-    scored="the test fifth after the last step: nothing is chosen on it",
+    scored=SCORED["paper"],
     parts=(*SWEEPS, "throughput"),
 )

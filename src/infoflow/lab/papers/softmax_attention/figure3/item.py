@@ -1,5 +1,6 @@
 """Softmax attention Figure 3 (C.1): where a guided head looks, for three intervals, beside the explicit head."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
 from statistics import fmean
@@ -12,7 +13,7 @@ from torch import Tensor
 from infoflow.construct.softmax_attention.anchors import Anchors
 from infoflow.construct.softmax_attention.truncated_linear import on_anchors
 from infoflow.lab.item import Compared, Context, Item, Judgement, Outcome
-from infoflow.lab.papers.softmax_attention.tasks import Truncated
+from infoflow.lab.papers.softmax_attention.tasks import SCORED, Truncated
 from infoflow.lab.sweep import schedule, spread, train_cells
 from infoflow.train.run import Run
 
@@ -54,6 +55,7 @@ def run(context: Context) -> Outcome:
                 "end keys": ends(trained[0]),
                 "end keys, other seeds": ", ".join(f"{ends(weights):.2f}" for weights in trained[1:]) or None,
                 "end keys, construction": ends(built),
+                "keys a query": spreading(trained[0]),
                 "labels at a or b": saturated,
                 **task.beside(SEED),
             }
@@ -61,29 +63,43 @@ def run(context: Context) -> Outcome:
     remarks = [
         f"seed {SEED}; p = n = {size}, allowed by the construction (p >= n), although the paper asks for p > n",
         "end keys: mean attention on the first and the last key together",
+        "keys a query: over how many it spreads, exp of the entropy of its attention, mean over queries",
         "the caption says |b - a| = 0.5, 1.5, 3, the text a = -0.5, b = 0.5; the caption and the published code agree",
         "no numbers are printed in the paper",
     ]
     runs = [result for found in results.values() for result in found]
-    return Outcome(list(rows[0]), rows, runs, remarks, {"figure3": _figure(maps)})
+    figures, measured = {"figure3": _figure(maps)}, SCORED.get(context.preset, "")
+    return Outcome(list(rows[0]), rows, runs, remarks, figures, scored=measured)
 
 
 def judge(result: dict[str, Any]) -> dict[str, Judgement]:
-    """Attention on the two end keys falls as the interval grows, and begins as most of it."""
+    """Attention on the two end keys begins as most of it and falls as the interval grows, where it is over more keys.
+
+    The verdict is about the seed the figure shows; of the others the number says how many do the same at the ends.
+    """
     shares = [row["end keys"] for row in result["rows"]]
-    falling = shares[0] > 0.5 and all(after <= before for before, after in pairwise(shares))
+    keys = [row["keys a query"] for row in result["rows"] if "keys a query" in row]
+    more = all(after > before for before, after in pairwise(keys))
     said = ", ".join(f"{share:.2f}" for share in shares)
     error = ", ".join(f"{row['one channel'] / row['mean predictor']:.2f}" for row in result["rows"])
     number = f"attention on the two end keys {said} for |b - a| = 0.5, 1.5, 3 on three test samples"
     if all(row["end keys, other seeds"] for row in result["rows"]):
         seeds = ", ".join(f"{fmean(_numbers(row['end keys, other seeds'])):.2f}" for row in result["rows"])
         number += f" ({seeds} with other seeds)"
+        every = [shares, *zip(*(_numbers(row["end keys, other seeds"]) for row in result["rows"]), strict=True)]
+        number += f"; they fall from more than half in {sum(map(_fall, every))} of {len(every)} seeds"
+    if keys:
+        number += f"; a query looks at {', '.join(f'{count:.2f}' for count in keys)} keys"
     number += f"; the error is {error} of the mean predictor's"
     if all(row.get("end keys, construction") is not None for row in result["rows"]):
         built = ", ".join(f"{row['end keys, construction']:.2f}" for row in result["rows"])
         labels = ", ".join(f"{row['labels at a or b']:.0%}" for row in result["rows"])
         number += f"; the constructed head has {built} there, since {labels} of the labels are saturated"
-    return {"Figure 3": Judgement(falling, number)}
+    return {"Figure 3": Judgement(_fall(shares) and more, number)}
+
+
+def _fall(shares: Sequence[float]) -> bool:
+    return shares[0] > 0.5 and all(after <= before for before, after in pairwise(shares))
 
 
 def _numbers(listed: str) -> list[float]:
@@ -103,6 +119,11 @@ def explicit(task: Truncated) -> tuple[Float[Tensor, "samples n p"], float]:
 def ends(weights: Float[Tensor, "samples n p"]) -> float:
     """Mean attention on the first and the last key together."""
     return float((weights[..., 0] + weights[..., -1]).mean())
+
+
+def spreading(weights: Float[Tensor, "samples n p"]) -> float:
+    """Over how many keys a query spreads: exp of the entropy of its attention, mean over queries and samples."""
+    return float(torch.special.entr(weights).sum(-1).exp().mean())
 
 
 def _figure(maps: dict[float, tuple[Tensor, Tensor]]) -> Any:
@@ -144,5 +165,5 @@ ITEM = Item(
     run=run,
     judge=judge,
     compared=Compared(("b-a",), "end keys"),
-    scored="the test fifth after the last step: nothing is chosen on it",
+    scored=SCORED["paper"],
 )

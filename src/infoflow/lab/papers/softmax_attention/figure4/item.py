@@ -5,7 +5,7 @@ from typing import Any
 
 from infoflow.construct.softmax_attention.figures import slope
 from infoflow.lab.item import Compared, Context, Item, Judgement, Outcome, printed
-from infoflow.lab.papers.softmax_attention.tasks import Sequences, changed, falls, judge_rates, sweep_rows
+from infoflow.lab.papers.softmax_attention.tasks import SCORED, Sequences, changed, falls, judge_rates, sweep_rows
 from infoflow.lab.sweep import schedule
 
 PAPER = schedule(epochs=3, batch=32, lr=1e-3)
@@ -44,7 +44,8 @@ def run(context: Context) -> Outcome:
         remarks.append(_agreement(rows, len(seeds), published["seeds"]))
     columns = ["sweep", "value", "published", "MSE", "std", "failed", "construction", "sup", "mean predictor",
                "linear regression"]  # fmt: skip
-    return Outcome(columns, rows, [run for records in runs for run in records], remarks, {"figure4": _figure(rows)})
+    trained, figures = [run for records in runs for run in records], {"figure4": _figure(rows)}
+    return Outcome(columns, rows, trained, remarks, figures, scored=SCORED.get(context.preset, ""))
 
 
 def judge(result: dict[str, Any]) -> dict[str, Judgement]:
@@ -138,6 +139,6 @@ ITEM = Item(
     run=run,
     judge=judge,
     compared=Compared(("sweep", "value"), "MSE", "published", "std"),
-    scored="the test fifth after the last step: nothing is chosen on it",
+    scored=SCORED["paper"],
     parts=("p", "H", *PIECES),
 )
