@@ -171,7 +171,8 @@ def headlines() -> str:
             f"ours, {table11.SEEDS['best']} seeds: rate {ours.lr:.0e} instead of 1e-3, decay {ours.decay:.0e} instead "
             f"of 1e-2, rising over {ours.warm_up:,} steps; a model {ours.rollback:g} times above its best returns "
             f"to it at half the rate; each seed goes on for {ours.epochs:,} epochs from the best of {ours.starts} "
-            f"starts of {ours.start_epochs} epochs; scored on {pairs['scored']}. As printed, {table11.SEEDS['paper']} "
+            f"starts of {ours.start_epochs} epochs; scored on {pairs['scored']} (print: on validation samples). "
+            f"As printed, {table11.SEEDS['paper']} "
             f"of 16 seeds: for {as_printed['protocol'].rpartition(', ')[2]}, as the paper gives no length; scored on "
             f"{as_printed['scored']}",
             "`infoflow reproduce infoflow/table11 --preset best`",

@@ -127,6 +127,19 @@ def test_what_was_measured_of_a_network_stands_for_its_weights(tmp_path: Path) -
             run_recovery(Context("paper", folder, parts=parts, seconds=1e-3))
 
 
+def test_the_networks_in_the_repository_look_at_three_positions(tmp_path: Path) -> None:
+    """Figure 4 of C.3 is made again from weights, and nothing is trained."""
+    source = RESULTS / "infoflow" / "positions" / "paper"
+    if not (source / "store" / "weights").is_dir():
+        pytest.skip("results/infoflow/positions/paper/store/weights is not part of this copy")
+    recorded = json.loads((source / "result.json").read_text(encoding="utf-8"))
+    folder = copytree(source, tmp_path / "copy")
+    made = find("infoflow/positions").run(Context("paper", folder, seconds=1e-3))
+    for row, wanted in zip(made.rows, recorded["rows"], strict=True):
+        assert row["mean attention"] == pytest.approx(wanted["mean attention"], abs=1e-5)
+    assert [round(3 * row["mean attention"]) for row in made.rows] == [1, 1, 1, 0, 0, 0, 0, 0, 0, 0]
+
+
 def test_heads_that_keep_their_token_need_not_be_enough() -> None:
     """(5,6), its second seed: each of the five keeps its token, and one of the six maxima is followed by none."""
     run, network = shipped((5, 6), 1)

@@ -282,7 +282,8 @@ def _values(rows: list[dict[str, Any]], name: str) -> list[float]:
 
 SCORED = {
     "paper": "one list in five, after the last step; they were in sight when the first rate was given up",
-    "best": "one list in five, at the epoch that another fifth chose; by what rate and decay were is not recorded",
+    "best": "one list in five, at the epoch that another fifth chose; it is not recorded on which lists the rate and "
+    "the decay were settled",
 }
 CONCLUDES = {
     "slides, text retrieval (a)": "accuracy of ranking T passages grows with the number of heads",
