@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from infoflow import targets
 from infoflow.architecture import Architecture
@@ -14,6 +15,7 @@ from infoflow.lab.item import LAST, TEST, VALIDATION, Context, Outcome, cell, ma
 from infoflow.lab.papers.head_count.synthetic import item as synthetic
 from infoflow.lab.papers.infoflow.recovery.item import spans
 from infoflow.lab.papers.infoflow.table12.item import plan
+from infoflow.lab.papers.softmax_attention.figure3.item import ends, spreading
 from infoflow.lab.papers.softmax_attention.figure4 import item as figure4
 from infoflow.lab.registry import ITEMS, find
 from infoflow.lab.reproduce import reproduce
@@ -223,3 +225,12 @@ def test_the_control_of_table_12_is_asked_for_behind_either_encoder() -> None:
     assert behind_two == {(target, T, size, "two-layer") for target, T, size, _ in linear}
     assert behind_two == cells("two-layer", "control:T=8")
     assert cells("linear", "control:T=8", "two-layer:control:T=8") == linear | behind_two
+
+
+@pytest.mark.parametrize("keys", [1, 2, 7])
+def test_a_query_that_looks_at_k_keys_alike_spreads_over_k(keys: int) -> None:
+    weights = torch.zeros(2, 3, 9)
+    weights[..., 1 : 1 + keys] = 1 / keys
+    assert spreading(weights) == pytest.approx(keys)
+    assert ends(weights) == 0
+    assert ends(weights.roll(-1, -1)) == pytest.approx(1 / keys)
