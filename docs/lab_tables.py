@@ -26,9 +26,8 @@ Rows = list[dict[str, Any]]
 
 def paper(name: str, results: Path = RESULTS) -> str:
     items = [find(item) for item in ITEMS if item.split("/")[0] == name]
-    notes = json.loads((ROOT / "docs/lab_notes.json").read_text(encoding="utf-8"))
     try:
-        return "\n".join(_item(item, results_of(item, results), notes) for item in items)
+        return "\n".join(_item(item, results_of(item, results)) for item in items)
     except InfoFlowError as error:
         raise SystemExit(f"tables: {error}") from None
 
@@ -38,7 +37,7 @@ def recorded() -> str:
     return json.dumps(survey(RESULTS), indent=1) + "\n"
 
 
-def _item(item: Item, found: Results, notes: dict[str, str]) -> str:
+def _item(item: Item, found: Results) -> str:
     readme = f"../../src/infoflow/lab/papers/{item.name}/README.md"
     lines = [f"## {item.title}", "", f"`{item.name}`. [What was chosen and what it shows]({readme}).", ""]
     for verdict in together(verdicts(item, found)):
@@ -59,13 +58,11 @@ def _item(item: Item, found: Results, notes: dict[str, str]) -> str:
     for preset, results in found.items():
         for folder, result in results:
             lines += _result(item, folder, result, preset, several=len(results) > 1)
-    reason = notes.get(item.name)
     for preset in ("paper", "best") if item.best else ("paper",):
         left = missing(item, found.get(preset, []))
         if preset not in found or left:
             what = f"`{preset}`: {', '.join(left)}" if left else f"`{preset}`"
-            why = f" ({reason})" if reason else ""
-            lines += [f"**Not run**: {what}{why}. The command that would:", "", _command(item, preset), ""]
+            lines += [f"**Not run**: {what}. The command that would:", "", _command(item, preset), ""]
     return "\n".join(lines)
 
 
