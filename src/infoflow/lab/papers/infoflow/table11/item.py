@@ -172,7 +172,7 @@ ITEM = Item(
     unsaid=(
         "not as printed: 8 of the 16 seeds, and the NMSE at the best validation epoch is that of 4,000 other samples, "
         "where the paper reports the validation NMSE itself",
-        "the training length: 300 epochs, too few: with 1,800 five of eight seeds of D = 2 have the printed NMSE (README)",
+        "the training length: 300 epochs, too few: with 1,800 five of eight seeds of D = 2 get to print (README)",
         "the batch: 256",
         'the encoder ("a trainable encoder"): linear',
         "the activation: GELU (Section 3 speaks of sigmoidal ones, the experiments of none); with tanh or the logistic "
