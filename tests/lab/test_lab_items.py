@@ -167,6 +167,11 @@ def test_the_throughput_of_figure_2_is_measured(tmp_path: Path) -> None:
     (measured,) = result["throughput"]
     assert measured["stacked"] > 0
     assert measured["one by one"] > 0
+    other = tmp_path / "store" / "throughput.cuda.json"
+    for lie in ([], {"device": "cuda"}, measured, {**measured, "device": "cuda", "one by one": 0}):
+        other.write_text(json.dumps(lie), encoding="utf-8")
+        with pytest.raises(InfoFlowError, match=r"expected measured rates in .*throughput\.cuda\.json"):
+            reproduce("softmax_attention/figure2", Context("quick", tmp_path, parts=("throughput",)))
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,11 @@
 own numbers and the construction."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from infoflow.construct.softmax_attention.figures import slope
+from infoflow.errors import InfoFlowError
 from infoflow.files import write_json
 from infoflow.lab.item import Compared, Context, Item, Judgement, Outcome, printed
 from infoflow.lab.papers.softmax_attention.tasks import (
@@ -22,6 +24,7 @@ from infoflow.reading import json_of
 from infoflow.train.plan import UNKNOWN_STACK, check_device
 from infoflow.train.run import Run
 from infoflow.train.speed import model_steps
+from infoflow.train.store import is_number
 
 PAPER = schedule(epochs=50, batch=32, lr=1e-3, evaluate_every=10)
 BEST = PAPER.with_(epochs=200, lr=1e-2, schedule="cosine", evaluate_every=50)
@@ -121,7 +124,16 @@ def _throughput(context: Context) -> list[dict[str, Any]]:
         entry |= {name: round(rate, 1) for name, rate in rates.items()}
         write_json(context.store / f"throughput.{device.type}.json", entry)
     known = sorted(context.store.glob("throughput.*.json"))
-    return [json_of(path, "measured rates") for path in known]
+    return [_read(path) for path in known]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    found = json_of(path, "measured rates")
+    names = ("models", "steps", "stacked", "one by one")
+    if not (isinstance(found, dict) and all(is_number(found.get(name)) and found[name] > 0 for name in names)
+            and path.name == f"throughput.{found.get('device')}.json"):  # fmt: skip
+        raise InfoFlowError(f"expected measured rates in {path}, got something else; remove the file.")
+    return found
 
 
 def _rate_text(rates: dict[str, Any]) -> str:
