@@ -14,6 +14,7 @@ from infoflow.errors import InfoFlowError
 from infoflow.lab.item import LAST, TEST, VALIDATION, Context, Outcome, cell, markdown, printed
 from infoflow.lab.papers.head_count.synthetic import item as synthetic
 from infoflow.lab.papers.infoflow.recovery.item import spans
+from infoflow.lab.papers.infoflow.table11.item import on_validation
 from infoflow.lab.papers.infoflow.table12.item import plan
 from infoflow.lab.papers.softmax_attention.figure3.item import ends, spreading
 from infoflow.lab.papers.softmax_attention.figure4 import item as figure4
@@ -239,3 +240,13 @@ def test_a_query_that_looks_at_k_keys_alike_spreads_over_k(keys: int) -> None:
     assert spreading(weights) == pytest.approx(keys)
     assert ends(weights) == 0
     assert ends(weights.roll(-1, -1)) == pytest.approx(1 / keys)
+
+
+def test_table_11_says_what_the_validation_samples_say() -> None:
+    rows = [{"D": 2, "heads": heads, "validation mean": mean}
+            for heads, mean in (("(2,2)", 1e-4), ("(1,2)", 0.05), ("(2,1)", 0.02))]  # fmt: skip
+    ratios, spread = on_validation(rows, [(1.0, 1.0), (3.0, 2.0), (4.0, 2.0)])
+    assert "is 200 (D=2) times above" in ratios
+    assert "of the 3 models: 1.50 in the median, 1.05 to 1.95 for" in spread
+    assert on_validation([*rows, {**rows[0], "validation mean": None}], [(1.0, 1.0)]) == []
+    assert on_validation(rows, []) == []

@@ -106,7 +106,7 @@ def judge(result: dict[str, Any]) -> dict[str, Judgement]:
     }
     swept = [row for row in rows if row["h"] in (3, 4) and len({r["N"] for r in rows if r["T"] == row["T"]}) > 1]
     if swept:
-        apart = {T: _replaced(swept, T) for T in sorted({row["T"] for row in swept})}
+        apart = {T: _three_above_four(swept, T) for T in sorted({row["T"] for row in swept})}
         said = " and ".join(f"{ratio:.3g} times (T = {T})" for T, ratio in apart.items())
         number = f"three heads at the best width end {said} above four heads at the worst; {_rates(rows)}"
         slow = all(slope >= float(-2 / k) for _, _, slope, k in _fits(rows) if k > 0)
@@ -114,7 +114,7 @@ def judge(result: dict[str, Any]) -> dict[str, Judgement]:
     return found
 
 
-def _replaced(rows: list[dict[str, Any]], T: int) -> float:
+def _three_above_four(rows: list[dict[str, Any]], T: int) -> float:
     """How far three heads at their best width are above four at their worst."""
     mean = {h: [row["mean"] for row in rows if (row["T"], row["h"]) == (T, h)] for h in (3, 4)}
     return float(min(mean[3]) / max(mean[4]))
